@@ -1,0 +1,549 @@
+-- The whole schema of mailstreams as it is today. sql/migrations/ leads here; a test proves the two equal.
+-- Run by `mailstreams migrate`, with the search path set to the target schema.
+
+-- Identifiers and addresses ------------------------------------------------------------------------------------
+
+CREATE FUNCTION uuid_v7() RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$
+  SELECT encode(
+    set_bit(set_bit(
+      overlay(uuid_send(gen_random_uuid())
+        PLACING substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+        FROM 1 FOR 6),
+      52, 1), 53, 1),
+    'hex')::uuid
+$$;
+COMMENT ON FUNCTION uuid_v7() IS 'A UUID version 7 (RFC 9562): 48 bits of milliseconds, then random bits.';
+
+CREATE FUNCTION is_uuid_v7(id uuid) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT get_byte(uuid_send(id), 6) >> 4 = 7 $$;
+
+CREATE FUNCTION is_mail_address(address text) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+  SELECT length(address) <= 320
+    AND address ~ '^[A-Za-z0-9!#$%&''*+/=?^_`{|}~.-]{1,64}@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?[.])+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$'
+$$;
+COMMENT ON FUNCTION is_mail_address(text) IS 'One plain address that SES can take: ASCII local part, dotted ASCII domain (IDN as xn--), no display name.';
+
+CREATE FUNCTION are_mail_addresses(addresses text[]) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT coalesce(bool_and(coalesce(is_mail_address(a), false)), true) FROM unnest(addresses) AS a $$;
+
+CREATE FUNCTION normalise_address(address text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT lower(btrim(address, E' \t\r\n') COLLATE "C") $$;
+COMMENT ON FUNCTION normalise_address(text) IS 'Trimmed, ASCII letters lower-cased, nothing else folded. The same as streams.domain.addresses.normalise.';
+
+CREATE FUNCTION are_mail_headers(headers jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+  SELECT CASE WHEN jsonb_typeof(headers) <> 'object' THEN false ELSE (
+    SELECT count(*) <= 15 AND coalesce(bool_and(
+      jsonb_typeof(value) = 'string'
+      AND key ~ '^[!-9;-~]{1,126}$'
+      AND value #>> '{}' ~ '^[ -~]{1,870}$'), true)
+    FROM jsonb_each(headers)) END
+$$;
+COMMENT ON FUNCTION are_mail_headers(jsonb) IS 'At most 15 headers as SES takes them: names of visible ASCII without a colon, values of 1 to 870 printable ASCII characters, so no line break.';
+
+CREATE FUNCTION are_mail_tags(tags jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+  SELECT CASE WHEN jsonb_typeof(tags) <> 'object' THEN false ELSE (
+    SELECT count(*) <= 5 AND coalesce(bool_and(
+      jsonb_typeof(value) = 'string'
+      AND key ~ '^[A-Za-z0-9_-]{1,256}$'
+      AND key NOT IN ('attempt', 'outbox', 'tenant', 'traceparent')
+      AND value #>> '{}' ~ '^[A-Za-z0-9_-]{1,256}$'), true)
+    FROM jsonb_each(tags)) END
+$$;
+COMMENT ON FUNCTION are_mail_tags(jsonb) IS 'At most five e-mail tags as SES takes them; attempt, outbox, tenant and traceparent are ours.';
+
+-- The recipient key ----------------------------------------------------------------------------------------------
+
+-- One row: the salt as the two pads of HMAC-SHA-256, so that no extension is needed. Only the owner reads it.
+CREATE TABLE recipient_salt (
+  only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
+  inner_pad bytea NOT NULL CHECK (length(inner_pad) = 64),
+  outer_pad bytea NOT NULL CHECK (length(outer_pad) = 64),
+  fingerprint text NOT NULL,
+  created timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+REVOKE ALL ON recipient_salt FROM PUBLIC;
+
+CREATE FUNCTION recipient_salt_fingerprint() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$ SELECT fingerprint FROM recipient_salt $$;
+
+CREATE FUNCTION recipient_key(address text) RETURNS text
+LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+DECLARE
+  salt recipient_salt;
+BEGIN
+  SELECT * INTO salt FROM recipient_salt;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the salt of the recipient keys is not set'
+      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run "mailstreams migrate" with MAILSTREAMS_RECIPIENT_SALT set.';
+  END IF;
+  RETURN left(encode(sha256(salt.outer_pad || sha256(salt.inner_pad || convert_to(normalise_address(address), 'UTF8'))), 'hex'), 32);
+END
+$$;
+COMMENT ON FUNCTION recipient_key(text) IS '32 hex digits: HMAC-SHA-256 of the normalised address under the deployment''s salt, cut to 128 bits.';
+
+-- The feed: the one way out of the database ----------------------------------------------------------------------
+
+CREATE SEQUENCE outbox_feed_seq AS bigint;
+
+-- Debezium's outbox shape; insert-only; no index, since the WAL is its only reader. Day partitions are made ahead by
+-- the scheduler; the default partition only exists so that an insert never fails.
+CREATE TABLE outbox_feed (
+  id uuid NOT NULL DEFAULT uuid_v7(),
+  aggregatetype text NOT NULL,
+  aggregateid text NOT NULL,
+  type text NOT NULL,
+  payload jsonb,
+  tracingspancontext text,
+  ts timestamp NOT NULL DEFAULT (clock_timestamp() AT TIME ZONE 'UTC'),
+  seq bigint NOT NULL DEFAULT nextval('outbox_feed_seq'),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id()
+) PARTITION BY RANGE (ts);
+ALTER SEQUENCE outbox_feed_seq OWNED BY outbox_feed.seq;
+CREATE TABLE outbox_feed_default PARTITION OF outbox_feed DEFAULT;
+
+CREATE PUBLICATION mailstreams_feed FOR TABLE outbox_feed WITH (publish = 'insert', publish_via_partition_root = true);
+
+CREATE FUNCTION make_feed_partitions(days_ahead integer) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+DECLARE
+  day date;
+  made integer := 0;
+BEGIN
+  PERFORM set_config('lock_timeout', '100ms', true);
+  -- Today has rows in the default partition if nobody made its partition in time: the next day is the first to be made.
+  FOR day IN SELECT d::date FROM generate_series((clock_timestamp() AT TIME ZONE 'UTC')::date, (clock_timestamp() AT TIME ZONE 'UTC')::date + days_ahead, '1 day') AS d LOOP
+    CONTINUE WHEN to_regclass(format('outbox_feed_%s', to_char(day, 'YYYYMMDD'))) IS NOT NULL;
+    CONTINUE WHEN EXISTS (SELECT FROM outbox_feed_default WHERE ts >= day AND ts < day + 1);
+    EXECUTE format('CREATE TABLE outbox_feed_%s PARTITION OF outbox_feed FOR VALUES FROM (%L) TO (%L)', to_char(day, 'YYYYMMDD'), day, day + 1);
+    made := made + 1;
+  END LOOP;
+  RETURN made;
+END
+$$;
+COMMENT ON FUNCTION make_feed_partitions(integer) IS 'Makes the day partitions of the feed from today on that are missing; gives up with lock_not_available rather than make an insert wait.';
+
+-- The intent -----------------------------------------------------------------------------------------------------
+
+-- No index may mention state, attempts, attempt_id or reason, not even in a predicate: every state change is then a
+-- heap-only update. The fillfactor leaves room on the page for them.
+CREATE TABLE email_outbox (
+  id uuid PRIMARY KEY DEFAULT uuid_v7() CONSTRAINT id_is_a_uuid_of_version_7 CHECK (is_uuid_v7(id)),
+  tenant text NOT NULL DEFAULT 'default' CONSTRAINT tenant_has_1_to_64_of_letters_digits_underscore_hyphen CHECK (tenant ~ '^[A-Za-z0-9_-]{1,64}$'),
+  lane text NOT NULL DEFAULT 'transactional' CONSTRAINT lane_is_transactional_or_bulk CHECK (lane IN ('transactional', 'bulk')),
+  dedup_key text CONSTRAINT dedup_key_has_1_to_200_characters CHECK (length(dedup_key) BETWEEN 1 AND 200),
+  recipient text NOT NULL CONSTRAINT recipient_is_one_plain_mail_address CHECK (is_mail_address(recipient)),
+  recipient_key text NOT NULL,
+  cc text[] CONSTRAINT cc_has_plain_mail_addresses_only CHECK (are_mail_addresses(cc)),
+  cc_keys text[],
+  bcc text[] CONSTRAINT bcc_has_plain_mail_addresses_only CHECK (are_mail_addresses(bcc)),
+  bcc_keys text[],
+  sender text NOT NULL CONSTRAINT sender_is_one_plain_mail_address CHECK (is_mail_address(sender)),
+  reply_to text CONSTRAINT reply_to_is_one_plain_mail_address CHECK (is_mail_address(reply_to)),
+  subject text CONSTRAINT subject_is_one_line_of_1_to_998_characters CHECK (length(subject) BETWEEN 1 AND 998 AND subject !~ '[[:cntrl:]]'),
+  text text,
+  html text,
+  template text CONSTRAINT template_name_has_1_to_64_of_letters_digits_underscore_hyphen CHECK (template ~ '^[A-Za-z0-9_-]{1,64}$'),
+  template_version integer,
+  variables jsonb CONSTRAINT variables_are_an_object_of_at_most_262144_bytes CHECK (jsonb_typeof(variables) = 'object' AND octet_length(variables::text) <= 262144),
+  headers jsonb CONSTRAINT headers_are_at_most_15_one_line_ascii_values CHECK (are_mail_headers(headers)),
+  tags jsonb CONSTRAINT tags_are_at_most_5_of_letters_digits_underscore_hyphen CHECK (are_mail_tags(tags)),
+  send_after timestamptz,
+  expires_at timestamptz,
+  on_ambiguous text NOT NULL DEFAULT 'hold' CONSTRAINT on_ambiguous_is_hold_other_policies_are_not_built_yet CHECK (on_ambiguous = 'hold'),
+  state text NOT NULL DEFAULT 'pending' CONSTRAINT state_is_known CHECK (state IN ('pending', 'sending', 'submitted', 'failed', 'ambiguous', 'suppressed', 'expired', 'cancelled')),
+  attempt_id uuid,
+  attempts smallint NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  reason text,
+  traceparent text CONSTRAINT traceparent_has_the_w3c_form CHECK (traceparent ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'),
+  created timestamptz NOT NULL DEFAULT clock_timestamp(),
+  changed timestamptz NOT NULL DEFAULT clock_timestamp(),
+  CONSTRAINT body_or_template_and_not_both CHECK (
+    (template IS NULL AND template_version IS NULL AND variables IS NULL AND subject IS NOT NULL AND (text IS NOT NULL OR html IS NOT NULL))
+    OR (template IS NOT NULL AND subject IS NULL AND text IS NULL AND html IS NULL)),
+  CONSTRAINT body_is_within_the_ses_limit_of_40_mb_after_base64 CHECK (coalesce(octet_length(text), 0) + coalesce(octet_length(html), 0) <= 30000000),
+  CONSTRAINT at_most_50_recipients CHECK (1 + coalesce(cardinality(cc), 0) + coalesce(cardinality(bcc), 0) <= 50),
+  CONSTRAINT expires_after_it_is_due CHECK (expires_at > send_after),
+  CONSTRAINT attempt_id_only_while_sending CHECK ((state = 'sending') = (attempt_id IS NOT NULL))
+) WITH (fillfactor = 45, toast_tuple_target = 256, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+ALTER TABLE email_outbox
+  ALTER COLUMN text SET COMPRESSION lz4,
+  ALTER COLUMN html SET COMPRESSION lz4,
+  ALTER COLUMN variables SET COMPRESSION lz4,
+  ALTER COLUMN headers SET COMPRESSION lz4;
+-- Serves enqueue_email: a second row of the same tenant and dedup key is not made.
+CREATE UNIQUE INDEX email_outbox_dedup ON email_outbox (tenant, dedup_key) WHERE dedup_key IS NOT NULL;
+
+CREATE FUNCTION email_outbox_complete() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF NEW.state <> 'pending' OR NEW.attempts <> 0 OR NEW.attempt_id IS NOT NULL OR NEW.reason IS NOT NULL THEN
+    RAISE EXCEPTION 'state, attempts, attempt_id and reason are set by mailstreams'
+      USING ERRCODE = 'check_violation', HINT = 'Leave these columns out of the insert.';
+  END IF;
+  NEW.recipient := btrim(NEW.recipient, E' \t');
+  IF NEW.recipient ~ '[^[:ascii:]]' THEN
+    RAISE EXCEPTION 'the recipient has a character outside ASCII'
+      USING ERRCODE = 'check_violation', HINT = 'Write an internationalised domain in its xn-- form; SES takes ASCII only before the @.';
+  END IF;
+  NEW.recipient_key := recipient_key(NEW.recipient);
+  IF NEW.cc IS NOT NULL THEN
+    NEW.cc_keys := ARRAY(SELECT recipient_key(a) FROM unnest(NEW.cc) WITH ORDINALITY AS c (a, n) ORDER BY n);
+  END IF;
+  IF NEW.bcc IS NOT NULL THEN
+    NEW.bcc_keys := ARRAY(SELECT recipient_key(a) FROM unnest(NEW.bcc) WITH ORDINALITY AS b (a, n) ORDER BY n);
+  END IF;
+  RETURN NEW;
+END
+$$;
+CREATE TRIGGER complete BEFORE INSERT ON email_outbox FOR EACH ROW EXECUTE FUNCTION email_outbox_complete();
+
+CREATE FUNCTION refuse_transition() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+  RAISE EXCEPTION 'an outbox row cannot go from % to %', OLD.state, NEW.state
+    USING ERRCODE = 'check_violation', HINT = 'The legal transitions stand in the trigger legal_transitions of email_outbox.';
+END
+$$;
+-- The one place of the legal transitions; streams.domain.states mirrors it and a test proves the two equal.
+CREATE TRIGGER legal_transitions BEFORE UPDATE OF state ON email_outbox FOR EACH ROW
+WHEN (OLD.state <> NEW.state AND (OLD.state || '>' || NEW.state) NOT IN (
+  'pending>sending', 'pending>suppressed', 'pending>expired', 'pending>cancelled', 'pending>submitted',
+  'sending>submitted', 'sending>pending', 'sending>failed', 'sending>suppressed', 'sending>ambiguous',
+  'ambiguous>submitted', 'ambiguous>pending', 'ambiguous>failed', 'ambiguous>cancelled',
+  'failed>submitted', 'failed>pending'))
+EXECUTE FUNCTION refuse_transition();
+
+-- Work that waits ------------------------------------------------------------------------------------------------
+
+CREATE TABLE email_due (
+  id uuid PRIMARY KEY,
+  due timestamptz NOT NULL,
+  tenant text NOT NULL,
+  lane text NOT NULL,
+  why text NOT NULL CHECK (why IN ('scheduled', 'retry', 'paused', 'busy', 'released', 'early'))
+);
+-- Serves take_due.
+CREATE INDEX email_due_due ON email_due (due);
+
+CREATE TABLE email_lease (
+  id uuid PRIMARY KEY,
+  attempt_id uuid NOT NULL,
+  started timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires timestamptz NOT NULL
+);
+-- Serves expire_leases.
+CREATE INDEX email_lease_expires ON email_lease (expires);
+
+-- Attempts of unknown outcome, kept until evidence comes or a person decides.
+CREATE TABLE email_unsettled (
+  attempt_id uuid PRIMARY KEY,
+  outbox_id uuid NOT NULL,
+  since timestamptz NOT NULL DEFAULT clock_timestamp(),
+  held timestamptz
+);
+-- Serves settle_ambiguous.
+CREATE INDEX email_unsettled_outbox ON email_unsettled (outbox_id);
+
+CREATE TABLE dead_letter (
+  id uuid PRIMARY KEY DEFAULT uuid_v7(),
+  outbox_id uuid NOT NULL,
+  tenant text NOT NULL,
+  lane text NOT NULL,
+  class text NOT NULL,
+  reason text NOT NULL,
+  attempt_id uuid,
+  created timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+-- Serves trace_email and settle_ambiguous.
+CREATE INDEX dead_letter_outbox ON dead_letter (outbox_id);
+
+-- What was done and what came of it --------------------------------------------------------------------------------
+
+-- One row a call, written with its outcome. The id is the tag given to SES.
+CREATE TABLE email_attempt (
+  id uuid PRIMARY KEY,
+  outbox_id uuid NOT NULL,
+  number smallint NOT NULL,
+  started timestamptz,
+  finished timestamptz NOT NULL,
+  outcome text NOT NULL CHECK (outcome IN ('accepted', 'retry', 'permanent', 'throttled', 'account-stop', 'misconfigured', 'unknown')),
+  provider_message_id text,
+  error_class text,
+  code text,
+  http_status smallint,
+  reason text,
+  left_out text[]
+);
+-- Serves trace_email and settle_ambiguous.
+CREATE INDEX email_attempt_outbox ON email_attempt (outbox_id);
+-- Serves correlate_events: a legacy notification carries the provider's id alone.
+CREATE INDEX email_attempt_provider ON email_attempt (provider_message_id) WHERE provider_message_id IS NOT NULL;
+
+-- Facts: one row per event and recipient.
+CREATE TABLE email_event (
+  event_id text NOT NULL,
+  recipient_key text NOT NULL,
+  type text NOT NULL,
+  at timestamptz NOT NULL,
+  tenant text,
+  outbox_id uuid,
+  attempt_id uuid,
+  provider_message_id text,
+  payload jsonb NOT NULL,
+  received timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (event_id, recipient_key)
+);
+-- Serves trace_email and settle_ambiguous.
+CREATE INDEX email_event_outbox ON email_event (outbox_id) WHERE outbox_id IS NOT NULL;
+-- Serves match_unmatched_events.
+CREATE INDEX email_event_unmatched ON email_event (provider_message_id) WHERE outbox_id IS NULL;
+
+-- The facts of one message and recipient. Times only merge (earliest of each), columns of a bounce come from one event.
+CREATE TABLE recipient_outcome (
+  outbox_id uuid NOT NULL,
+  recipient_key text NOT NULL,
+  accepted_at timestamptz,
+  delivered_at timestamptz,
+  delayed_at timestamptz,
+  rejected_at timestamptz,
+  rendering_failed_at timestamptz,
+  bounced_at timestamptz,
+  bounce_event_id text,
+  bounce_type text CHECK (bounce_type IN ('permanent', 'transient', 'undetermined')),
+  bounce_reason text,
+  bounce_diagnostic text,
+  complained_at timestamptz,
+  complaint_event_id text,
+  complaint_type text,
+  opened_at timestamptz,
+  clicked_at timestamptz,
+  unsubscribed_at timestamptz,
+  PRIMARY KEY (outbox_id, recipient_key)
+);
+
+-- Per tenant ('*': unknown) and recipient, over all messages.
+CREATE TABLE recipient_state (
+  tenant text NOT NULL,
+  recipient_key text NOT NULL,
+  last_delivery timestamptz,
+  hard_bounce timestamptz,
+  complaint timestamptz,
+  PRIMARY KEY (tenant, recipient_key)
+);
+
+-- Suppressions ---------------------------------------------------------------------------------------------------
+
+-- In force is any row that has not expired. Each rule withdraws only rows of its own reason.
+CREATE TABLE suppression (
+  recipient_key text NOT NULL CHECK (recipient_key ~ '^[0-9a-f]{32}$'),
+  tenant text NOT NULL DEFAULT '*',
+  lane text NOT NULL DEFAULT '*' CHECK (lane IN ('*', 'transactional', 'bulk')),
+  reason text NOT NULL CHECK (reason IN ('hard-bounce', 'complaint', 'soft-bounces', 'unsubscribed', 'provider-suppression', 'manual')),
+  evidence_id text,
+  evidence_at timestamptz,
+  rule_version integer NOT NULL DEFAULT 1,
+  created timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires timestamptz,
+  PRIMARY KEY (recipient_key, tenant, lane, reason)
+);
+-- Serves expire_suppressions.
+CREATE INDEX suppression_expires ON suppression (expires) WHERE expires IS NOT NULL;
+
+-- The lock of a recipient's set of suppressions.
+CREATE TABLE suppressed_recipient (
+  recipient_key text PRIMARY KEY
+);
+
+CREATE FUNCTION utc_text(at timestamptz) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+AS $$ SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
+
+-- Puts each recipient's whole set of suppressions into the feed. The recipients' own rows are locked first, in the order
+-- of their keys, then the sets are read by a statement of its own, so that it sees all that committed before the lock
+-- was given, and the sequence is drawn last: the last record of a key is the table's truth.
+CREATE FUNCTION announce_suppressions(keys text[]) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+DECLARE
+  announced integer;
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'suppressions are changed in READ COMMITTED transactions only, this one is %', upper(current_setting('transaction_isolation'))
+      USING ERRCODE = 'invalid_transaction_state', HINT = 'Start the transaction with ISOLATION LEVEL READ COMMITTED.';
+  END IF;
+  INSERT INTO suppressed_recipient (recipient_key)
+  SELECT DISTINCT k FROM unnest(keys) AS k ORDER BY k ON CONFLICT DO NOTHING;
+  PERFORM FROM suppressed_recipient WHERE recipient_key = ANY (keys) ORDER BY recipient_key FOR UPDATE;
+  INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload)
+  SELECT 'suppressions', r.recipient_key, 'suppressions', (
+    SELECT jsonb_build_object('suppressions', jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+      'tenant', s.tenant, 'lane', s.lane, 'reason', s.reason, 'evidence_id', s.evidence_id, 'rule_version', s.rule_version,
+      'created', utc_text(s.created), 'expires', utc_text(s.expires))) ORDER BY s.tenant, s.lane, s.reason))
+    FROM suppression AS s
+    WHERE s.recipient_key = r.recipient_key AND (s.expires IS NULL OR s.expires > clock_timestamp())
+    HAVING count(*) > 0)
+  FROM suppressed_recipient AS r
+  WHERE r.recipient_key = ANY (keys)
+  ORDER BY r.recipient_key;
+  GET DIAGNOSTICS announced = ROW_COUNT;
+  RETURN announced;
+END
+$$;
+
+CREATE FUNCTION suppression_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF TG_OP = 'UPDATE' THEN
+    PERFORM announce_suppressions(ARRAY(SELECT recipient_key FROM old_rows UNION SELECT recipient_key FROM new_rows));
+  ELSE
+    PERFORM announce_suppressions(ARRAY(SELECT DISTINCT recipient_key FROM changed_rows));
+  END IF;
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER announce_insert AFTER INSERT ON suppression REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT EXECUTE FUNCTION suppression_changed();
+CREATE TRIGGER announce_update AFTER UPDATE ON suppression REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION suppression_changed();
+CREATE TRIGGER announce_delete AFTER DELETE ON suppression REFERENCING OLD TABLE AS changed_rows FOR EACH STATEMENT EXECUTE FUNCTION suppression_changed();
+
+-- Pointers and life-cycle events -----------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_pointer(row_of email_outbox, due timestamptz) RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$
+  SELECT jsonb_strip_nulls(jsonb_build_object(
+    'id', row_of.id, 'tenant', row_of.tenant, 'lane', row_of.lane, 'due', utc_text(due), 'expires', utc_text(row_of.expires_at),
+    'recipients', 1 + coalesce(cardinality(row_of.cc), 0) + coalesce(cardinality(row_of.bcc), 0),
+    'sender_domain', split_part(row_of.sender, '@', 2), 'template', row_of.template,
+    'xid', pg_current_xact_id()::text, 'traceparent', row_of.traceparent))
+$$;
+COMMENT ON FUNCTION outbox_pointer(email_outbox, timestamptz) IS 'The value of a record of mail.outbox.<lane>: what a sender must know to queue the row, never content, never an address.';
+
+CREATE FUNCTION life_cycle_event(row_of email_outbox, kind text, why text) RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$
+  SELECT jsonb_build_object(
+    'specversion', '1.0',
+    'id', left(encode(sha256(convert_to(row_of.id::text || '/' || kind || '/' || row_of.attempts::text, 'UTF8')), 'hex'), 32),
+    'source', '/mailstreams/outbox',
+    'type', 'mailstreams.email.' || kind,
+    'time', utc_text(clock_timestamp()),
+    'subject', row_of.recipient_key,
+    'datacontenttype', 'application/json',
+    'data', jsonb_build_object('tenant', row_of.tenant, 'outbox_id', row_of.id, 'recipient_key', row_of.recipient_key,
+      'dedup_key', row_of.dedup_key, 'reason', why))
+$$;
+COMMENT ON FUNCTION life_cycle_event(email_outbox, text, text) IS 'The CloudEvent of a suppressed, failed, expired or cancelled row, for mail.delivery-events. Its id follows from the row, the kind and the attempts.';
+
+CREATE FUNCTION email_outbox_announce() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+BEGIN
+  INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload, tracingspancontext)
+  SELECT 'outbox.' || n.lane, n.recipient_key, 'pointer', outbox_pointer(n, coalesce(n.send_after, n.created)),
+    'traceparent=' || n.traceparent
+  FROM new_rows AS n
+  WHERE n.send_after IS NULL OR n.send_after <= clock_timestamp();
+  INSERT INTO email_due (id, due, tenant, lane, why)
+  SELECT n.id, n.send_after, n.tenant, n.lane, 'scheduled'
+  FROM new_rows AS n
+  WHERE n.send_after > now()
+  -- clock_timestamp() moves between the two statements: a row due in between must be in one of the two at least.
+  ON CONFLICT (id) DO NOTHING;
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER announce AFTER INSERT ON email_outbox REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION email_outbox_announce();
+
+CREATE FUNCTION enqueue_email(
+  recipient text, sender text, subject text DEFAULT NULL, body_text text DEFAULT NULL, body_html text DEFAULT NULL,
+  template text DEFAULT NULL, variables jsonb DEFAULT NULL, tenant text DEFAULT 'default', lane text DEFAULT 'transactional',
+  dedup_key text DEFAULT NULL, send_after timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+  cc text[] DEFAULT NULL, bcc text[] DEFAULT NULL, reply_to text DEFAULT NULL, headers jsonb DEFAULT NULL,
+  tags jsonb DEFAULT NULL, traceparent text DEFAULT NULL, template_version integer DEFAULT NULL
+) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  made uuid;
+BEGIN
+  INSERT INTO email_outbox (recipient, sender, subject, text, html, template, template_version, variables, tenant, lane,
+    dedup_key, send_after, expires_at, cc, bcc, reply_to, headers, tags, traceparent)
+  VALUES (enqueue_email.recipient, enqueue_email.sender, enqueue_email.subject, body_text, body_html, enqueue_email.template,
+    enqueue_email.template_version, enqueue_email.variables, enqueue_email.tenant, enqueue_email.lane, enqueue_email.dedup_key,
+    enqueue_email.send_after, enqueue_email.expires_at, enqueue_email.cc, enqueue_email.bcc, enqueue_email.reply_to,
+    enqueue_email.headers, enqueue_email.tags, enqueue_email.traceparent)
+  ON CONFLICT (tenant, dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
+  RETURNING id INTO made;
+  IF made IS NULL THEN
+    SELECT o.id INTO STRICT made FROM email_outbox AS o
+    WHERE o.tenant = enqueue_email.tenant AND o.dedup_key = enqueue_email.dedup_key;
+  END IF;
+  RETURN made;
+END
+$$;
+COMMENT ON FUNCTION enqueue_email IS 'Puts one e-mail into the outbox in the caller''s transaction and returns its id; with a dedup key that the tenant has used before, the id of the row made then.';
+
+-- Rate, pauses, templates, duties ----------------------------------------------------------------------------------
+
+-- One row a sending account and region. next_free is the theoretical arrival time of GCRA.
+CREATE TABLE send_rate (
+  scope text PRIMARY KEY,
+  per_second double precision NOT NULL CHECK (per_second > 0),
+  next_free timestamptz NOT NULL DEFAULT clock_timestamp(),
+  granted bigint NOT NULL DEFAULT 0,
+  read_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE pause (
+  scope text NOT NULL CHECK (scope IN ('account', 'sender', 'tenant', 'lane')),
+  value text NOT NULL,
+  reason text NOT NULL,
+  who text NOT NULL,
+  since timestamptz NOT NULL DEFAULT clock_timestamp(),
+  until timestamptz,
+  PRIMARY KEY (scope, value)
+);
+
+CREATE TABLE template (
+  tenant text NOT NULL,
+  name text NOT NULL CHECK (name ~ '^[A-Za-z0-9_-]{1,64}$'),
+  version integer NOT NULL CHECK (version > 0),
+  subject text NOT NULL,
+  text text,
+  html text,
+  created timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (tenant, name, version),
+  CHECK (text IS NOT NULL OR html IS NOT NULL)
+);
+
+-- A duty of the scheduler is taken by one replica at a time: whoever moves next_at on.
+CREATE TABLE scheduler_duty (
+  name text PRIMARY KEY,
+  next_at timestamptz NOT NULL DEFAULT '-infinity'
+);
+
+CREATE TABLE relay_checkpoint (
+  slot text PRIMARY KEY,
+  lsn pg_lsn NOT NULL,
+  system_id text NOT NULL,
+  timeline integer NOT NULL,
+  stored timestamptz NOT NULL DEFAULT clock_timestamp()
+);

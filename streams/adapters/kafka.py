@@ -1,0 +1,67 @@
+"""Kafka through aiokafka: what every client of ours shares, and the topics."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
+
+from streams.domain.errors import Misconfigured, Unavailable
+from streams.domain.topics import Topics
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def kafka_errors() -> AsyncIterator[None]:
+    """Errors of aiokafka inside become Unavailable."""
+    try:
+        yield
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise Unavailable(f"Kafka: {error!r}") from error
+
+
+def client_options(bootstrap_servers: str, client_id: str) -> dict[str, Any]:
+    """The options that every aiokafka client of ours is made with."""
+    return {"bootstrap_servers": bootstrap_servers, "client_id": client_id}
+
+
+async def create_topics(
+    bootstrap_servers: str, topics: Topics, *, partitions: int, replication_factor: int
+) -> list[str]:
+    """Makes the topics that are missing and returns their names; Misconfigured if one has another number of partitions."""
+    async with kafka_errors():
+        admin = AIOKafkaAdminClient(**client_options(bootstrap_servers, "mailstreams-migrate"))
+        try:
+            await admin.start()
+            wanted = topics.configurations()
+            existing = set(await admin.list_topics())
+            new = [
+                NewTopic(
+                    name,
+                    1 if name.endswith(".unreadable") else partitions,
+                    replication_factor,
+                    topic_configs=config,
+                )
+                for name, config in wanted.items()
+                if name not in existing
+            ]
+            answer = await admin.create_topics(new) if new else None
+            for topic, code, *detail in answer.topic_errors if answer is not None else ():
+                if code not in (0, TopicAlreadyExistsError.errno):
+                    raise for_code(code)(f"{topic}: {detail}")
+            described = await admin.describe_topics([n for n in wanted if n in existing])
+        except KafkaConnectionError as error:
+            raise Unavailable(f"Kafka at {bootstrap_servers} cannot be reached") from error
+        finally:
+            await admin.close()
+    for topic in described:
+        found = len(topic["partitions"])
+        if not topic["topic"].endswith(".unreadable") and found != partitions:
+            raise Misconfigured(
+                f"topic {topic['topic']} has {found} partitions and MAILSTREAMS_PARTITIONS is {partitions}: "
+                "every topic keyed by recipient needs the same number; set it, or make the topics anew"
+            )
+    return [topic.name for topic in new]

@@ -1,0 +1,122 @@
+"""PostgreSQL through asyncpg: one pool a process, errors in our three kinds."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import asyncpg
+
+from streams.adapters.queries import query
+from streams.domain.errors import Misconfigured, Unavailable
+
+log = logging.getLogger(__name__)
+
+type_of_connection = asyncpg.pool.PoolConnectionProxy | asyncpg.Connection
+
+# SQLSTATE classes that say that the server, the connection or a lock is in the way, not the statement.
+_PASSING = ("08", "40", "53", "55", "57", "58")
+_DENIED = ("28", "3D", "42501")
+
+
+def translate(error: BaseException) -> BaseException:
+    """The same error as Unavailable or Misconfigured where it is one; a bug of ours stays what it is."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        if state.startswith(_DENIED):
+            return Misconfigured(
+                f"PostgreSQL refuses us: {error}; check MAILSTREAMS_POSTGRES_DSN and the grants"
+            )
+        if state == "42P01":
+            return Misconfigured(f'{error}: run "mailstreams migrate" on this database first')
+        if state.startswith(_PASSING):
+            return Unavailable(f"PostgreSQL: {error}")
+    if isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)):
+        return Unavailable(f"PostgreSQL does not answer: {error or type(error).__name__}")
+    # asyncpg reports a connection lost in the middle of a statement as one of these.
+    if isinstance(error, asyncpg.InterfaceError):
+        return Unavailable(f"PostgreSQL connection lost: {error}")
+    return error
+
+
+class Database:
+    """A pool of connections. Every method raises Unavailable when PostgreSQL is away or slow."""
+
+    def __init__(self, dsn: str, *, pool_size: int, timeout_s: float, name: str) -> None:
+        self._dsn = dsn
+        self._pool_size = pool_size
+        self._timeout_s = timeout_s
+        self._name = name
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def start(self) -> None:
+        """Connects; safe to call again after stop()."""
+        if self._pool is not None:
+            return
+        async with _translated():
+            self._pool = await asyncpg.create_pool(
+                self._dsn,
+                min_size=1,
+                max_size=self._pool_size,
+                timeout=self._timeout_s,
+                command_timeout=self._timeout_s,
+                server_settings={
+                    "application_name": f"mailstreams {self._name}",
+                    "timezone": "UTC",
+                    # A claim or an outcome that a standby or a crash forgets would be a silent duplicate.
+                    "synchronous_commit": "on",
+                },
+            )
+
+    async def stop(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            await asyncio.wait_for(pool.close(), self._timeout_s)
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pool.terminate()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[type_of_connection]:
+        """One connection for several statements; errors are translated."""
+        if self._pool is None:
+            raise Unavailable("PostgreSQL: not connected")
+        async with _translated(), self._pool.acquire(timeout=self._timeout_s) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[type_of_connection]:
+        """One READ COMMITTED transaction."""
+        async with self.connection() as connection:
+            async with connection.transaction(isolation="read_committed"):
+                yield connection
+
+    async def rows(self, name: str, *args: Any) -> list[asyncpg.Record]:
+        """The rows of sql/queries/<name>.sql, as a prepared statement of its own transaction."""
+        async with self.connection() as connection:
+            return await connection.fetch(query(name), *args)
+
+    async def value(self, name: str, *args: Any) -> Any:
+        """The first column of the first row of sql/queries/<name>.sql, or None."""
+        async with self.connection() as connection:
+            return await connection.fetchval(query(name), *args)
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        kind = translate(error)
+        if kind is error:
+            raise
+        raise kind from error

@@ -1,0 +1,1 @@
+"""Decisions, pure: no await, no clock, no logging, no environment."""

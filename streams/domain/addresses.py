@@ -1,0 +1,36 @@
+"""Mail addresses and the recipient key (the SQL functions normalise_address and recipient_key do the same)."""
+
+import hashlib
+import hmac
+from typing import Final, NewType
+
+RecipientKey = NewType("RecipientKey", str)
+
+_WHITESPACE: Final = " \t\r\n"
+_LOWER_ASCII: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def normalise(address: str) -> str:
+    """Trimmed, ASCII letters lower-cased, nothing else folded: no dots, no plus, no Unicode case folding."""
+    return address.strip(_WHITESPACE).translate(_LOWER_ASCII)
+
+
+def recipient_key(address: str, salt: bytes) -> RecipientKey:
+    """32 hex digits: HMAC-SHA-256 of the normalised address, cut to 128 bits.
+
+    Lone surrogates, which JSON can carry and UTF-8 cannot, are replaced: such an address is nobody's.
+    """
+    text = normalise(address).encode("utf-8", "replace")
+    return RecipientKey(hmac.new(salt, text, hashlib.sha256).hexdigest()[:32])
+
+
+def salt_pads(salt: bytes) -> tuple[bytes, bytes]:
+    """The inner and outer pad of HMAC-SHA-256 (RFC 2104), 64 bytes each, as table recipient_salt keeps them."""
+    block = hashlib.sha256(salt).digest() if len(salt) > 64 else salt
+    block = block.ljust(64, b"\0")
+    return bytes(b ^ 0x36 for b in block), bytes(b ^ 0x5C for b in block)
+
+
+def salt_fingerprint(salt: bytes) -> str:
+    """Tells salts apart without telling the salt: 16 hex digits."""
+    return hmac.new(salt, b"mailstreams salt fingerprint", hashlib.sha256).hexdigest()[:16]

@@ -1,0 +1,201 @@
+"""Every setting of mailstreams: the environment variable is MAILSTREAMS_ and the upper-case name.
+
+A secret may stand in a file instead: MAILSTREAMS_<NAME>_FILE names it.
+AWS credentials, region and endpoints are botocore's own variables (AWS_REGION, AWS_ENDPOINT_URL_SESV2, ...).
+"""
+
+import base64
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from streams.domain.errors import Misconfigured
+
+_SECRETS = ("recipient_salt", "unreadable_key")
+
+
+class Settings(BaseSettings):
+    """What a process is told. Durations are seconds, sizes are bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="MAILSTREAMS_", extra="ignore", frozen=True)
+
+    postgres_dsn: str = Field(
+        default="postgresql://mailstreams@127.0.0.1:5432/mailstreams",
+        description="PostgreSQL URL; libpq and asyncpg both read it",
+    )
+    postgres_replication_dsn: str | None = Field(
+        default=None,
+        description="URL of the replication connection, if it differs (PgBouncer cannot carry it)",
+    )
+    postgres_pool_size: int = Field(default=8, ge=2, le=200, description="connections a process")
+    postgres_timeout_s: float = Field(default=15.0, gt=0, description="bound of one statement")
+    kafka_bootstrap_servers: str = Field(default="127.0.0.1:9092", description="host:port, ...")
+    topic_prefix: str = Field(
+        default="mail.", pattern=r"^[A-Za-z0-9._-]{1,100}$", description="prefix of every topic"
+    )
+    partitions: int = Field(
+        default=12, ge=1, le=1000, description="partitions of each topic keyed by recipient"
+    )
+    replication_factor: int = Field(
+        default=-1,
+        ge=-1,
+        le=15,
+        description="of topics that migrate makes; -1: the broker's default",
+    )
+    recipient_salt: SecretStr = Field(
+        default=SecretStr(""), description="secret of the recipient keys, at least 16 characters"
+    )
+    unreadable_key: SecretStr = Field(
+        default=SecretStr(""),
+        description="key of what is kept as unreadable: 32 bytes, URL-safe base64",
+    )
+    http_host: str = Field(default="127.0.0.1", description="address of health and metrics")
+    http_port: int = Field(
+        default=0, ge=0, le=65535, description="port of health and metrics; 0: any"
+    )
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    start_patience_s: float = Field(
+        default=60.0, ge=0, description="how long start-up waits for servers"
+    )
+    drain_s: float = Field(default=30.0, gt=0, description="budget of the drain after SIGTERM")
+
+    relay_slot: str = Field(
+        default="mailstreams_relay",
+        pattern="^[a-z0-9_]{1,63}$",
+        description="logical replication slot, the relay's only position",
+    )
+    relay_max_in_flight_bytes: int = Field(default=32 * 1024 * 1024, ge=1024 * 1024)
+    relay_max_in_flight_rows: int = Field(default=20_000, ge=100)
+    relay_linger_ms: int = Field(
+        default=2, ge=0, le=1000, description="a batch closes after so long"
+    )
+
+    sender_max_in_flight: int = Field(default=64, ge=1, le=1000, description="SES calls at a time")
+    sender_lease_s: float = Field(default=45.0, ge=1, description="how long a claim is ours")
+    sender_connect_timeout_s: float = Field(default=3.0, gt=0)
+    sender_read_timeout_s: float = Field(
+        default=20.0, gt=0, description="each early time-out makes an unknown outcome"
+    )
+    sender_max_attempts: int = Field(default=5, ge=1, le=100)
+    sender_suppression_staleness_s: float = Field(
+        default=30.0, gt=0, description="older newest heartbeat: nothing is sent"
+    )
+    configuration_set: str = Field(
+        default="mailstreams", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="SES configuration set"
+    )
+
+    sns_topics: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="allowed topic ARNs, separated by commas"
+    )
+    sns_signature_versions: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("1", "2"), description="accepted signature versions, separated by commas"
+    )
+    sns_certificate_source: str | None = Field(
+        default=None,
+        description="development only: base URL that serves the certificates instead of Amazon's host",
+    )
+    sns_max_age_s: float = Field(
+        default=4500.0, gt=0, description="older notifications are refused"
+    )
+    events_host: str = Field(default="127.0.0.1", description="address of POST /sns")
+    events_port: int = Field(default=8025, ge=0, le=65535, description="port of POST /sns")
+    events_tls_certificate: Path | None = Field(
+        default=None, description="PEM; without it the endpoint speaks HTTP, for use behind a proxy"
+    )
+    events_tls_key: Path | None = Field(default=None, description="PEM of the certificate's key")
+
+    scheduler_interval_s: float = Field(default=0.5, gt=0, description="pause between rounds")
+    scheduler_hold_s: float = Field(
+        default=86_400.0, gt=0, description="an ambiguous row is held for a person after so long"
+    )
+    scheduler_sweep_age_s: float = Field(
+        default=300.0, gt=0, description="rows pending for longer get a new pointer"
+    )
+    rate_safety_factor: float = Field(
+        default=0.95, gt=0, le=1, description="share of the SES rate that is used"
+    )
+
+    @field_validator("sns_topics", "sns_signature_versions", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        call = self.sender_connect_timeout_s + self.sender_read_timeout_s
+        if self.sender_lease_s <= call:
+            raise ValueError(
+                f"sender_lease_s ({self.sender_lease_s:g}) must be longer than sender_connect_timeout_s plus "
+                f"sender_read_timeout_s ({call:g}), or a call could outlive its claim"
+            )
+        if (self.events_tls_certificate is None) != (self.events_tls_key is None):
+            raise ValueError(
+                "events_tls_certificate and events_tls_key are set together or not at all"
+            )
+        return self
+
+    def salt(self) -> bytes:
+        """The salt of the recipient keys; Misconfigured if it is missing or short."""
+        salt = self.recipient_salt.get_secret_value().encode()
+        if len(salt) < 16:
+            raise Misconfigured(
+                "MAILSTREAMS_RECIPIENT_SALT has to be a secret of at least 16 characters, "
+                'for example from "openssl rand -hex 32", and the same for every stage'
+            )
+        return salt
+
+    def unreadable_fernet_key(self) -> bytes:
+        """The key of unreadable records; Misconfigured if it is not 32 bytes in URL-safe base64."""
+        key = self.unreadable_key.get_secret_value().encode()
+        try:
+            decoded = base64.urlsafe_b64decode(key)
+        except ValueError:
+            decoded = b""
+        if len(decoded) != 32:
+            raise Misconfigured(
+                "MAILSTREAMS_UNREADABLE_KEY has to be 32 bytes in URL-safe base64, for example from "
+                "\"python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'\""
+            )
+        return key
+
+    @property
+    def replication_dsn(self) -> str:
+        return self.postgres_replication_dsn or self.postgres_dsn
+
+
+def load(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Reads the environment; Misconfigured names every variable that is wrong."""
+    try:
+        return Settings.model_validate(
+            Settings().model_dump(exclude_unset=True) | _secrets_from_files(environment)
+        )
+    except ValidationError as error:
+        raise Misconfigured(
+            "; ".join(_sentence(e["loc"], e["msg"]) for e in error.errors())
+        ) from error
+
+
+def _sentence(where: tuple[int | str, ...], what: str) -> str:
+    what = what.removeprefix("Value error, ")
+    return f"MAILSTREAMS_{str(where[0]).upper()}: {what}" if where else what
+
+
+def _secrets_from_files(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name in _SECRETS:
+        path = environment.get(f"MAILSTREAMS_{name.upper()}_FILE")
+        if path is None:
+            continue
+        try:
+            found[name] = Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise Misconfigured(
+                f"MAILSTREAMS_{name.upper()}_FILE names {path}, which cannot be read: {error.strerror}"
+            ) from error
+    return found
