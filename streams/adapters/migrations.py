@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from streams.adapters.postgres import Database, type_of_connection
+from streams.adapters.postgres import Connection, Database
 from streams.adapters.queries import sql_folder
 from streams.domain.addresses import salt_fingerprint, salt_pads
 from streams.domain.errors import Misconfigured
@@ -45,7 +45,7 @@ async def migrate(database: Database, *, salt: bytes, slot: str) -> Migrated:
     return Migrated(applied=applied, salt_set=salt_set, slot_made=slot_made)
 
 
-async def _check_server(connection: type_of_connection) -> None:
+async def _check_server(connection: Connection) -> None:
     version = await connection.fetchval("SELECT current_setting('server_version_num')::int")
     if version < 150_000:
         raise Misconfigured(f"PostgreSQL 15 or newer is needed, this server is {version // 10_000}")
@@ -57,7 +57,7 @@ async def _check_server(connection: type_of_connection) -> None:
         )
 
 
-async def _apply(connection: type_of_connection) -> list[str]:
+async def _apply(connection: Connection) -> list[str]:
     await connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_migration "
         "(name text PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())"
@@ -77,7 +77,7 @@ async def _apply(connection: type_of_connection) -> list[str]:
     return applied
 
 
-async def _set_salt(connection: type_of_connection, salt: bytes) -> bool:
+async def _set_salt(connection: Connection, salt: bytes) -> bool:
     found = await connection.fetchval("SELECT fingerprint FROM recipient_salt")
     if found is None:
         inner, outer = salt_pads(salt)

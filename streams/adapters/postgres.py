@@ -1,5 +1,7 @@
 """PostgreSQL through asyncpg: one pool a process, errors in our three kinds."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import AsyncIterator
@@ -13,7 +15,7 @@ from streams.domain.errors import Misconfigured, Unavailable
 
 log = logging.getLogger(__name__)
 
-type_of_connection = asyncpg.pool.PoolConnectionProxy | asyncpg.Connection
+Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]
 
 # SQLSTATE classes that say that the server, the connection or a lock is in the way, not the statement.
 _PASSING = ("08", "40", "53", "55", "57", "58")
@@ -86,7 +88,7 @@ class Database:
         await self.stop()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[type_of_connection]:
+    async def connection(self) -> AsyncIterator[Connection]:
         """One connection for several statements; errors are translated."""
         if self._pool is None:
             raise Unavailable("PostgreSQL: not connected")
@@ -94,11 +96,13 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[type_of_connection]:
+    async def transaction(self) -> AsyncIterator[Connection]:
         """One READ COMMITTED transaction."""
-        async with self.connection() as connection:
-            async with connection.transaction(isolation="read_committed"):
-                yield connection
+        async with (
+            self.connection() as connection,
+            connection.transaction(isolation="read_committed"),
+        ):
+            yield connection
 
     async def rows(self, name: str, *args: Any) -> list[asyncpg.Record]:
         """The rows of sql/queries/<name>.sql, as a prepared statement of its own transaction."""
