@@ -1,0 +1,45 @@
+# Every target builds what it needs first; nothing but Python 3.11 or newer and make has to be there.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PY := .venv/bin/python
+KILL ?= 0
+
+.PHONY: help demo test check format crash bench cases up down lock clean
+
+help: ## these lines
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
+
+.venv/ready: requirements/dev.txt pyproject.toml requirements/make-venv
+	@requirements/make-venv
+
+demo: .venv/ready ## the whole pipeline on real servers, judged by the simulator's ledger; KILL=1 kills every stage once
+	@$(PY) -m demo --kill $(KILL)
+
+test: .venv/ready ## formatting, lint, types, layers and every test
+	@$(MAKE) --no-print-directory check
+	@$(PY) -m devservers run -- $(PY) -m pytest $(PYTEST_ARGS)
+
+check: .venv/ready ## formatting, lint, types, layers
+	@$(PY) -m ruff format --check --quiet .
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m mypy --no-error-summary
+	@$(PY) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())' >/dev/null || $(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+format: .venv/ready ## formats the code
+	@$(PY) -m ruff format --quiet .
+	@$(PY) -m ruff check --fix --quiet .
+
+up: .venv/ready ## the whole system on this machine, kept running
+	@$(PY) -m demo.up
+
+down: .venv/ready ## ends what `make up` started
+	@$(PY) -m devservers down
+
+crash bench cases: ## not built yet: refused
+	@echo "make $@ is not built yet; docs/status.md says what there is" >&2; exit 2
+
+lock: ## locks the dependencies anew (needs uv)
+	@requirements/lock
+
+clean: ## removes what the targets made, but no data of `make up`
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
