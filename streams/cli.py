@@ -1,0 +1,137 @@
+"""The sub-commands of `mailstreams`. Exit codes: 0 done, 1 failed while running, 2 something has to be set up or changed."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import typer
+
+from streams.domain.errors import MailstreamsError, Misconfigured
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A transactional e-mail pipeline on PostgreSQL, Kafka and Amazon SES.",
+)
+
+STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
+NOT_BUILT: Final = {
+    "api": "the accept API; insert rows with the SQL function enqueue_email meanwhile",
+    "console": "the web console; mailstreams trace tells the story of one message meanwhile",
+    "doctor": "the check of an installation; each stage checks what it needs at its start",
+    "status": "the overview; /health/ready and /metrics of each stage say how it is",
+    "dlq": "listing and redrive of dead letters; they stand in table dead_letter and topic mail.dead-letters",
+    "suppressions": "managing suppressions; insert into and delete from table suppression meanwhile",
+    "pause": "pausing by command; insert into table pause meanwhile",
+    "resume": "resuming by command; delete from table pause meanwhile",
+    "replay": "replay by command",
+    "reconcile": "reconciliation with the provider",
+    "reclassify": "re-running newer bounce rules over stored evidence",
+    "erase": "erasure of a recipient",
+}
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+
+
+def main() -> None:
+    """Runs the command; an error that a person can mend is one sentence on standard error and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except Misconfigured as error:
+        print(f"mailstreams: {error}", file=sys.stderr)
+        sys.exit(2)
+    except MailstreamsError as error:
+        print(f"mailstreams: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def run_async(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs it on uvloop where there is one."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        from asyncio import new_event_loop
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work())
+
+
+def _stage_command(names: Sequence[str]) -> Callable[[], None]:
+    def command() -> None:
+        from streams import wiring
+
+        run_async(lambda: wiring.run(names))
+
+    return command
+
+
+for _name in STAGES:
+    app.command(_name, help=f"Runs the stage {_name} until SIGTERM.")(_stage_command((_name,)))
+app.command("all", help="Runs every stage in one process until SIGTERM.")(_stage_command(STAGES))
+
+
+def _refusal(name: str, what: str) -> Callable[[], None]:
+    def command() -> None:
+        raise Misconfigured(f'"mailstreams {name}" is not built yet: {what}')
+
+    return command
+
+
+for _name, _what in NOT_BUILT.items():
+    app.command(
+        _name,
+        hidden=True,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_refusal(_name, _what))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+    help="Runs the simulator of SES and SNS (for development and tests); --help lists its options.",
+)
+def simulator(context: typer.Context) -> None:
+    from streams.simulator.__main__ import main as run_simulator
+
+    run_simulator(context.args)
+
+
+@app.command()
+def migrate(
+    *,
+    topics: Annotated[bool, typer.Option(help="Make the Kafka topics too.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Brings the database to today's schema and makes the replication slot and the topics, where they are missing."""
+    from streams import wiring
+
+    async def work() -> None:
+        done = await wiring.migrate(with_topics=topics)
+        if as_json:
+            print(json.dumps(done))
+            return
+        for what, changed in done.items():
+            print(f"{what}: {', '.join(changed) if changed else 'nothing to do'}")
+
+    run_async(work)
+
+
+@app.command()
+def trace(
+    outbox_id: Annotated[UUID, typer.Argument(help="Id of the outbox row.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Tells the whole story of one message: row, attempts, provider events, the recipients' facts."""
+    from streams import wiring
+
+    async def work() -> None:
+        lines = await wiring.trace(outbox_id)
+        if as_json:
+            print(json.dumps(lines))
+            return
+        for line in lines:
+            print(f"{line['at'] or '-':<27}  {line['what']:<22}  {line['detail'] or ''}".rstrip())
+
+    run_async(work)
