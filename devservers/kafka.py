@@ -1,0 +1,190 @@
+"""A local Apache Kafka: one node, KRaft, loopback only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from devservers.errors import StartFailed
+from devservers.jars import fetch, kafka_version, locked_jars
+from devservers.java import Java, find_java
+from devservers.localserver import LocalServer, last_words
+from devservers.places import publish
+from devservers.processes import spawn
+from devservers.settings import Source
+
+LOG_CONFIGURATION = Path(__file__).with_name("log4j2.xml")
+CLUSTER_ID = "bWFpbHN0cmVhbXMtZGV2MA"  # 16 bytes in base64, the same for every development cluster
+JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaInstallation:
+    """Java, jars and a formatted log directory to start from."""
+
+    java: Java
+    jars: tuple[Path, ...]
+    version: str
+    formatted: Path
+
+
+def install_kafka(source: Source, cache: Path) -> KafkaInstallation:
+    """Find or fetch all that a broker needs; the second time takes a fraction of a second."""
+    locked = locked_jars()
+    version = kafka_version(locked)
+    home = cache / f"kafka-{version}"
+    java = find_java(source, cache)
+    jars = fetch(locked, home / "jars")
+
+    def build(building: Path, lock: int) -> None:
+        building.mkdir()
+        write_properties(building, 0, 0, {})
+        command = java_command(java, jars, building)
+        command += [
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            CLUSTER_ID,
+            "-c",
+            "server.properties",
+        ]
+        run_to_end(command, building, lock)
+        (building / "server.properties").unlink()
+
+    formatted = publish(home / f"formatted-{_fingerprint(jars)}", build)
+    return KafkaInstallation(java=java, jars=jars, version=version, formatted=formatted)
+
+
+def _fingerprint(jars: Sequence[Path]) -> str:
+    return hashlib.sha256("\n".join(jar.name for jar in jars).encode()).hexdigest()[:12]
+
+
+def java_command(java: Java, jars: Sequence[Path], directory: Path) -> list[str]:
+    """`java` with the class path; what it drops goes below `directory`, not into /tmp."""
+    temporary = directory / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return [
+        java.program,
+        *JVM_OPTIONS,
+        f"-Djava.io.tmpdir={temporary}",
+        f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}",
+        "-cp",
+        os.pathsep.join(map(str, jars)),
+    ]
+
+
+def run_to_end(command: Sequence[str], directory: Path, lock: int) -> None:
+    """Run a tool of Kafka; StartFailed if it fails."""
+    log = directory / "tool.log"
+    with spawn(
+        command, name="Kafka's tool", log_path=log, cwd=directory, keep_open=(lock,)
+    ) as tool:
+        code = tool.wait(120)
+    if code != 0:
+        raise StartFailed(f"Kafka's directory could not be formatted: {last_words(log)}.")
+    log.unlink()
+
+
+def write_properties(
+    directory: Path, port: int, controller_port: int, options: Mapping[str, str]
+) -> None:
+    """Write `server.properties`. Paths in it are relative, so that no character needs care."""
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "log.dirs": "data",
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": "1",
+        "min.insync.replicas": "1",
+        "offsets.topic.num.partitions": "4",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "log.cleaner.backoff.ms": "500",
+        # After kill -9 a restart waits until the old session has run out.
+        "broker.session.timeout.ms": "2000",
+        "broker.heartbeat.interval.ms": "500",
+        **options,
+    }
+    lines = (f"{name}={escaped(value)}\n" for name, value in settings.items())
+    (directory / "server.properties").write_text("".join(lines), encoding="ascii")
+
+
+def escaped(value: str) -> str:
+    """A value as Java's property files want it."""
+    value = value.replace("\\", "\\\\").replace("\n", "\\n")
+    units = value.encode("utf-16-be")
+    pairs = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(unit) if unit < 128 else f"\\u{unit:04x}" for unit in pairs)
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalKafka(LocalServer):
+    """A broker of our own. Data survive stop, kill and start; so does the port."""
+
+    installation: KafkaInstallation
+    controller_port: int
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Host and port, as clients want it."""
+        return f"127.0.0.1:{self.port}"
+
+    def launch(self) -> None:
+        """Start the process; the data directory is made from the formatted one if absent."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not (self.directory / "data").exists():
+            draft = self.directory / "data.draft"
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.copytree(self.installation.formatted / "data", draft)
+            draft.rename(self.directory / "data")
+        write_properties(self.directory, self.port, self.controller_port, self.options)
+        command = java_command(self.installation.java, self.installation.jars, self.directory)
+        self.process = spawn(
+            [*command, "kafka.Kafka", "server.properties"],
+            name=self.name,
+            log_path=self.log_path,
+            cwd=self.directory,
+            stop_signal=signal.SIGKILL if self.disposable else signal.SIGTERM,
+            keep_open=self.keep_open,
+        )
+
+    def is_ready(self) -> bool:
+        """Whether it answers a request: the port opens a moment before requests are served."""
+        return answers_api_versions("127.0.0.1", self.port)
+
+    def ports_in_use(self) -> tuple[int, ...]:
+        """Every port that it listens on."""
+        return (self.port, self.controller_port)
+
+
+def answers_api_versions(host: str, port: int, timeout: float = 1.0) -> bool:
+    """Ask a broker for its API versions (request 18, version 0), the least that Kafka answers."""
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection((host, port), timeout) as connection:
+            connection.settimeout(timeout)
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            answer = connection.recv(10)
+    except OSError:
+        return False
+    return len(answer) == 10 and struct.unpack(">iih", answer)[1:] == (1, 0)

@@ -1,0 +1,145 @@
+"""Where caches and data live, and as whom PostgreSQL runs, which refuses root."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import shutil
+import stat
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from devservers.errors import DiskFull, PrerequisiteMissing
+from devservers.processes import Account
+
+NEEDED_FREE_BYTES = 1 << 30
+ROOT_CACHE = Path("/var/cache/mailstreams")
+
+
+def postgres_account() -> Account | None:
+    """As root: `postgres`, else `nobody`. None for an ordinary user, who runs it himself."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
+    raise PrerequisiteMissing(
+        "PostgreSQL refuses to run as root: create a user named postgres, or start as another user."
+    )
+
+
+def may_enter(directory: Path, account: Account | None) -> bool:
+    """Whether that user may go through all of the path. Missing directories count as theirs."""
+    if account is None:
+        return True
+    groups = set(os.getgrouplist(account.name, account.gid))
+    absolute = directory.absolute().resolve()
+    for place in (absolute, *absolute.parents):
+        if place.exists() and not _may_search(place.stat(), account.uid, groups):
+            return False
+    return True
+
+
+def _may_search(found: os.stat_result, uid: int, groups: set[int]) -> bool:
+    if found.st_uid == uid:
+        return bool(found.st_mode & stat.S_IXUSR)
+    if found.st_gid in groups:
+        return bool(found.st_mode & stat.S_IXGRP)
+    return bool(found.st_mode & stat.S_IXOTH)
+
+
+def cache_directory(given: Path | None, account: Account | None) -> Path:
+    """The cache, made if absent, in a place that `account` may enter too."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    chosen = given or Path(home, "mailstreams")
+    if given is None and not may_enter(chosen, account):
+        chosen = ROOT_CACHE
+    chosen = chosen.absolute()
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PrerequisiteMissing(
+            f"The cache directory {chosen} cannot be made ({error.strerror}): set XDG_CACHE_HOME to one that can."
+        ) from error
+    if not may_enter(chosen, account):
+        raise PrerequisiteMissing(
+            f"The user {account.name if account else ''} may not enter {chosen}: choose another XDG_CACHE_HOME."
+        )
+    return chosen
+
+
+def check_space(directory: Path, needed: int = NEEDED_FREE_BYTES) -> None:
+    """Refuse to start where the disk would fill up."""
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise DiskFull(
+            f"Only {free >> 20} MiB are free at {directory} and {needed >> 20} MiB are needed: "
+            "make room, or point XDG_CACHE_HOME elsewhere."
+        )
+
+
+def publish(target: Path, build: Callable[[Path, int], None]) -> Path:
+    """Fill a cache directory once: built under another name, synced, then renamed.
+
+    `build` gets the directory to make and the descriptor of a lock, which its child processes should
+    hold too. Half-built ones of a killed run are removed.
+    """
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.building-"
+    with (target.parent / f".{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for stale in target.parent.glob(f"{prefix}*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        if not target.exists():
+            building = target.parent / f"{prefix}{uuid.uuid4().hex[:8]}"
+            try:
+                build(building, lock.fileno())
+                sync_tree(building)
+                building.rename(target)
+            finally:
+                shutil.rmtree(building, ignore_errors=True)
+    return target
+
+
+def sync_tree(directory: Path) -> None:
+    """Have everything below on the disk."""
+    for place, _, names in os.walk(directory):
+        for path in (place, *(os.path.join(place, name) for name in names)):
+            if not os.path.islink(path):
+                descriptor = os.open(path, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
+
+
+def copy_tree(source: Path, target: Path, account: Account | None) -> None:
+    """Copy a tree and give it to `account`."""
+    shutil.copytree(source, target, symlinks=True)
+    if account is not None:
+        give_to(target, account)
+
+
+def give_to(path: Path, account: Account | None) -> None:
+    """Change the owner of a file or of a whole tree."""
+    if account is None:
+        return
+    os.chown(path, account.uid, account.gid, follow_symlinks=False)
+    for place, directories, names in os.walk(path):
+        for name in (*directories, *names):
+            os.chown(os.path.join(place, name), account.uid, account.gid, follow_symlinks=False)
+
+
+def write_atomically(path: Path, text: str, account: Account | None = None) -> None:
+    """Replace a file in one step, so that a reader sees the old or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    give_to(draft, account)
+    draft.rename(path)

@@ -1,0 +1,198 @@
+"""PostgreSQL and Kafka together: found, started in parallel, ended together."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from devservers.errors import DiskFull, NotStarted
+from devservers.external import ExternalKafka, ExternalPostgres
+from devservers.kafka import LocalKafka, install_kafka
+from devservers.places import cache_directory, check_space, postgres_account
+from devservers.ports import Ports
+from devservers.postgres import LocalPostgres, template_directory
+from devservers.postgres_install import find_postgres
+from devservers.processes import Account
+from devservers.rundirs import RunDirectory
+from devservers.settings import KAFKA_BOOTSTRAP_SERVERS, POSTGRES_DSN, ServerSettings
+
+PostgresServer = LocalPostgres | ExternalPostgres
+KafkaServer = LocalKafka | ExternalKafka
+
+
+class Servers:
+    """The servers of one run. `start` and `stop` block; `stop` may be called at any time, and twice."""
+
+    def __init__(self, settings: ServerSettings, *, keep_open: tuple[int, ...] = ()) -> None:
+        self._settings = settings.with_environment()
+        self._keep_open = keep_open
+        self._run: RunDirectory | None = None
+        self._ports: Ports | None = None
+        self._postgres: PostgresServer | None = None
+        self._kafka: KafkaServer | None = None
+        self._cancelled = threading.Event()
+
+    @property
+    def postgres(self) -> PostgresServer:
+        """PostgreSQL; NotStarted if the settings left it out."""
+        if self._postgres is None:
+            raise NotStarted("PostgreSQL was left out: start the servers with postgres=True.")
+        return self._postgres
+
+    @property
+    def kafka(self) -> KafkaServer:
+        """Kafka; NotStarted if the settings left it out."""
+        if self._kafka is None:
+            raise NotStarted("Kafka was left out: start the servers with kafka=True.")
+        return self._kafka
+
+    def environment(self) -> dict[str, str]:
+        """The variables that lead every program to these servers."""
+        found = {}
+        if self._postgres is not None:
+            found[POSTGRES_DSN] = self._postgres.dsn
+        if self._kafka is not None:
+            found[KAFKA_BOOTSTRAP_SERVERS] = self._kafka.bootstrap_servers
+        return found
+
+    def start(self) -> None:
+        """Start what the settings ask for; if anything fails, nothing is left running."""
+        try:
+            self._start()
+        except OSError as error:
+            self.stop()
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(
+                    f"The disk is full ({error.filename}): make room, or point XDG_CACHE_HOME elsewhere."
+                ) from error
+            raise
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End what was started here, and throw its data away unless a data directory was given."""
+        for server in (self._kafka, self._postgres):
+            if isinstance(server, LocalKafka | LocalPostgres):
+                server.stop()
+        if self._ports is not None:
+            self._ports.release()
+        if self._run is not None:
+            self._run.remove()
+            self._run = None
+
+    def _start(self) -> None:
+        settings = self._settings
+        if settings.postgres and settings.postgres_dsn:
+            self._postgres = ExternalPostgres(address=settings.postgres_dsn)
+        if settings.kafka and settings.kafka_bootstrap_servers:
+            self._kafka = ExternalKafka(bootstrap_servers=settings.kafka_bootstrap_servers)
+        steps = [server.start for server in (self._postgres, self._kafka) if server is not None]
+        steps += self._local_parts()
+        run_in_parallel(steps, self._cancelled)
+
+    def _local_parts(self) -> list[Callable[[], None]]:
+        """The starts of the local servers, once there is a place for their data."""
+        settings = self._settings
+        wants_postgres = settings.postgres and self._postgres is None
+        wants_kafka = settings.kafka and self._kafka is None
+        if not (wants_postgres or wants_kafka):
+            return []
+        account = postgres_account() if wants_postgres else None
+        cache = cache_directory(settings.cache_directory, account)
+        check_space(cache)
+        self._run = RunDirectory.create(cache / "runs")
+        self._ports = Ports(cache / "ports")
+        data = settings.data_directory or self._run.path
+        parts: list[Callable[[], None]] = []
+        if wants_postgres:
+            parts.append(lambda: self._start_postgres(cache, data, account))
+        if wants_kafka:
+            parts.append(lambda: self._start_kafka(cache, data))
+        return parts
+
+    def _start_postgres(self, cache: Path, data: Path, account: Account | None) -> None:
+        settings = self._settings
+        port = self._claim(settings.postgres_port, "PostgreSQL")
+        installation = find_postgres(settings.postgres_source, cache, account)
+        self._postgres = LocalPostgres(
+            name="PostgreSQL",
+            directory=data / "postgres",
+            log_path=data / "postgres.log",
+            port=port,
+            disposable=settings.data_directory is None,
+            keep_open=self._locks(),
+            installation=installation,
+            template=template_directory(installation, cache, account),
+            account=account,
+            cancelled=self._cancelled,
+            options=settings.postgres_options,
+        )
+        self._postgres.start()
+
+    def _start_kafka(self, cache: Path, data: Path) -> None:
+        settings = self._settings
+        port = self._claim(settings.kafka_port, "Kafka")
+        controller_port = self._claim(0, "Kafka")
+        self._kafka = LocalKafka(
+            name="Kafka",
+            directory=data / "kafka",
+            log_path=data / "kafka.log",
+            port=port,
+            disposable=settings.data_directory is None,
+            keep_open=self._locks(),
+            installation=install_kafka(settings.java_source, cache),
+            controller_port=controller_port,
+            cancelled=self._cancelled,
+            options=settings.kafka_options,
+        )
+        self._kafka.start()
+
+    def _claim(self, port: int, server: str) -> int:
+        if self._ports is None:
+            raise NotStarted("Ports are handed out while the servers start: call start() first.")
+        return self._ports.claim(port, server=server)
+
+    def _locks(self) -> tuple[int, ...]:
+        run = () if self._run is None else (self._run.lock,)
+        return (*run, *(() if self._ports is None else self._ports.locks), *self._keep_open)
+
+
+def run_in_parallel(steps: Sequence[Callable[[], None]], cancelled: threading.Event) -> None:
+    """Each step in a thread; at the first failure `cancelled` is set, all are joined, and it is raised."""
+    failures: list[BaseException] = []
+
+    def guarded(step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
+            failures.append(error)
+            cancelled.set()
+
+    threads = [threading.Thread(target=guarded, args=(step,), daemon=True) for step in steps]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        cancelled.set()
+        for thread in threads:
+            thread.join()
+        raise
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def running(settings: ServerSettings | None = None) -> Iterator[Servers]:
+    """The servers while the block runs."""
+    servers = Servers(settings or ServerSettings())
+    servers.start()
+    try:
+        yield servers
+    finally:
+        servers.stop()
