@@ -17,7 +17,7 @@ demo: .venv/ready ## the whole pipeline on real servers, judged by the simulator
 
 test: .venv/ready ## formatting, lint, types, layers and every test
 	@$(MAKE) --no-print-directory check
-	@$(PY) -m devservers run -- $(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest $(PYTEST_ARGS)
 
 check: .venv/ready ## formatting, lint, types, layers
 	@$(PY) -m ruff format --check --quiet .

@@ -44,7 +44,7 @@ AS $$
     SELECT count(*) <= 15 AND coalesce(bool_and(
       jsonb_typeof(value) = 'string'
       AND key ~ '^[!-9;-~]{1,126}$'
-      AND value #>> '{}' ~ '^[ -~]{1,870}$'), true)
+      AND value #>> '{}' ~ '^[ -~]+$' AND length(value #>> '{}') <= 870), true)
     FROM jsonb_each(headers)) END
 $$;
 COMMENT ON FUNCTION are_mail_headers(jsonb) IS 'At most 15 headers as SES takes them: names of visible ASCII without a colon, values of 1 to 870 printable ASCII characters, so no line break.';
@@ -55,9 +55,9 @@ AS $$
   SELECT CASE WHEN jsonb_typeof(tags) <> 'object' THEN false ELSE (
     SELECT count(*) <= 5 AND coalesce(bool_and(
       jsonb_typeof(value) = 'string'
-      AND key ~ '^[A-Za-z0-9_-]{1,256}$'
+      AND key ~ '^[A-Za-z0-9_-]+$' AND length(key) <= 256
       AND key NOT IN ('attempt', 'outbox', 'tenant', 'traceparent')
-      AND value #>> '{}' ~ '^[A-Za-z0-9_-]{1,256}$'), true)
+      AND value #>> '{}' ~ '^[A-Za-z0-9_-]+$' AND length(value #>> '{}') <= 256), true)
     FROM jsonb_each(tags)) END
 $$;
 COMMENT ON FUNCTION are_mail_tags(jsonb) IS 'At most five e-mail tags as SES takes them; attempt, outbox, tenant and traceparent are ours.';

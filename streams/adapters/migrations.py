@@ -29,8 +29,11 @@ def migration_names() -> list[str]:
     return sorted(path.stem for path in (sql_folder() / "migrations").glob("*.sql"))
 
 
-async def migrate(database: Database, *, salt: bytes, slot: str) -> Migrated:
-    """Brings the database to today's schema. Safe to run again and beside itself; one transaction for all of it."""
+async def migrate(database: Database, *, salt: bytes, slot: str | None) -> Migrated:
+    """Brings the database to today's schema, in one transaction; then makes the slot, unless it is None.
+
+    Safe to run again and beside itself.
+    """
     async with database.connection() as connection:
         await _check_server(connection)
     async with database.transaction() as connection:
@@ -41,7 +44,7 @@ async def migrate(database: Database, *, salt: bytes, slot: str) -> Migrated:
         applied = await _apply(connection)
         salt_set = await _set_salt(connection, salt)
         await connection.execute("SELECT make_feed_partitions(3)")
-    slot_made = await _make_slot(database, slot)
+    slot_made = slot is not None and await _make_slot(database, slot)
     return Migrated(applied=applied, salt_set=salt_set, slot_made=slot_made)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import asyncpg
 
@@ -15,7 +15,12 @@ from streams.domain.errors import Misconfigured, Unavailable
 
 log = logging.getLogger(__name__)
 
-Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]
+if TYPE_CHECKING:
+    Connection = (
+        asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]
+    )
+else:
+    Connection = asyncpg.Connection
 
 # SQLSTATE classes that say that the server, the connection or a lock is in the way, not the statement.
 _PASSING = ("08", "40", "53", "55", "57", "58")
@@ -30,7 +35,7 @@ def translate(error: BaseException) -> BaseException:
             return Misconfigured(
                 f"PostgreSQL refuses us: {error}; check MAILSTREAMS_POSTGRES_DSN and the grants"
             )
-        if state == "42P01":
+        if state in ("42P01", "42883"):
             return Misconfigured(f'{error}: run "mailstreams migrate" on this database first')
         if state.startswith(_PASSING):
             return Unavailable(f"PostgreSQL: {error}")

@@ -1,0 +1,122 @@
+"""The one loop runner, health, and the life of stages."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from streams.domain.errors import Misconfigured, Unavailable
+from streams.runtime.lifecycle import Health, run_loop, run_stages
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_failing_step_is_tried_again_after_recovery() -> None:
+    health, stopping, calls, recovered = Health("test"), asyncio.Event(), [], []
+
+    async def step() -> float:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Unavailable("gone")
+        stopping.set()
+        return 0
+
+    async def recover() -> None:
+        recovered.append(1)
+        assert "duty" in health.missing()
+
+    await run_loop(step, name="duty", health=health, stopping=stopping, recover=recover)
+    assert (len(calls), len(recovered), health.missing()) == (2, 1, {})
+
+
+async def test_misconfiguration_ends_the_loop() -> None:
+    async def step() -> float:
+        raise Misconfigured("set it")
+
+    with pytest.raises(Misconfigured):
+        await run_loop(step, name="d", health=Health("t"), stopping=asyncio.Event())
+
+
+async def test_a_bug_does_not_end_the_loop_but_shows() -> None:
+    health, stopping, calls = Health("test"), asyncio.Event(), []
+
+    async def step() -> float:
+        calls.append(dict(health.missing()))
+        if len(calls) < 3:
+            raise ZeroDivisionError
+        stopping.set()
+        return 0
+
+    await run_loop(step, name="duty", health=health, stopping=stopping)
+    assert calls[0] == {}
+    assert "ZeroDivisionError" in calls[1]["duty"]
+
+
+def test_liveness_is_progress() -> None:
+    clock = Clock()
+    health = Health("test", clock=clock, stuck_after_s=60)
+    health.beat("duty")
+    clock.now = 59
+    assert health.stuck() == {}
+    clock.now = 61
+    assert health.stuck() == {"duty": 61}
+    health.beat("duty")
+    assert health.stuck() == {}
+
+
+class FakeStage:
+    def __init__(self, name: str, *, failures: int = 0, error: Exception | None = None) -> None:
+        self.name, self.health = name, Health(name)
+        self.failures, self.error = failures, error
+        self.told: list[str] = []
+        self.stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        self.told.append("start")
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("not yet")
+
+    async def run(self) -> None:
+        self.told.append("run")
+        if self.error:
+            raise self.error
+        os.kill(os.getpid(), signal.SIGTERM)
+        await self.stopping.wait()
+
+    async def stop(self) -> None:
+        self.told.append("stop")
+        self.stopping.set()
+
+
+async def test_sigterm_stops_the_stages() -> None:
+    stage = FakeStage("a")
+    await run_stages([stage], start_patience_s=5, drain_s=5)
+    assert stage.told == ["start", "run", "stop"]
+
+
+async def test_a_server_that_is_late_is_waited_for() -> None:
+    stage = FakeStage("a", failures=2)
+    await run_stages([stage], start_patience_s=30, drain_s=5)
+    assert stage.told[-2:] == ["run", "stop"]
+
+
+async def test_a_server_that_never_comes_is_an_error() -> None:
+    with pytest.raises(Unavailable):
+        await run_stages([FakeStage("a", failures=99)], start_patience_s=0, drain_s=5)
+
+
+async def test_an_error_of_one_stage_stops_all_and_is_raised() -> None:
+    other = FakeStage("b")
+    with pytest.raises(Misconfigured, match="set it"):
+        await run_stages(
+            [FakeStage("a", error=Misconfigured("set it")), other], start_patience_s=5, drain_s=5
+        )
+    assert other.told[-1] == "stop"
