@@ -152,7 +152,7 @@ CREATE TABLE email_outbox (
   bcc_keys text[],
   sender text NOT NULL CONSTRAINT sender_is_one_plain_mail_address CHECK (is_mail_address(sender)),
   reply_to text CONSTRAINT reply_to_is_one_plain_mail_address CHECK (is_mail_address(reply_to)),
-  subject text CONSTRAINT subject_is_one_line_of_1_to_998_characters CHECK (length(subject) BETWEEN 1 AND 998 AND subject !~ '[[:cntrl:]]'),
+  subject text CONSTRAINT subject_is_one_line_of_1_to_2000_characters CHECK (length(subject) BETWEEN 1 AND 2000 AND subject !~ '[[:cntrl:]]'),
   text text,
   html text,
   template text CONSTRAINT template_name_has_1_to_64_of_letters_digits_underscore_hyphen CHECK (template ~ '^[A-Za-z0-9_-]{1,64}$'),
