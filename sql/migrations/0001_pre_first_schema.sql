@@ -54,7 +54,7 @@ AS $$
   SELECT CASE WHEN jsonb_typeof(tags) <> 'object' THEN false ELSE (
     SELECT count(*) <= 5 AND coalesce(bool_and(
       jsonb_typeof(value) = 'string'
-      AND key ~ '^[A-Za-z0-9_-]+$' AND length(key) <= 256
+      AND key ~ '^(ses:)?[A-Za-z0-9_-]+$' AND length(key) <= 256
       AND key NOT IN ('attempt', 'outbox', 'tenant', 'traceparent')
       AND value #>> '{}' ~ '^[A-Za-z0-9_-]+$' AND length(value #>> '{}') <= 256), true)
     FROM jsonb_each(tags)) END
