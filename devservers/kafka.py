@@ -8,6 +8,8 @@ import shutil
 import signal
 import socket
 import struct
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +19,13 @@ from devservers.jars import fetch, kafka_version, locked_jars
 from devservers.java import Java, find_java
 from devservers.localserver import LocalServer, last_words
 from devservers.places import publish
-from devservers.processes import spawn
+from devservers.processes import Supervised, spawn
 from devservers.settings import Source
 
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.xml")
 CLUSTER_ID = "bWFpbHN0cmVhbXMtZGV2MA"  # 16 bytes in base64, the same for every development cluster
+ARCHIVE_CLASSES = Path(__file__).with_name("archive_classes.py")
+OUTDATED_SECONDS = 30 * 24 * 3600.0
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
@@ -33,6 +37,7 @@ class KafkaInstallation:
     jars: tuple[Path, ...]
     version: str
     formatted: Path
+    archive: Path  # class data, there from some later start on
 
 
 def install_kafka(source: Source, cache: Path) -> KafkaInstallation:
@@ -58,21 +63,30 @@ def install_kafka(source: Source, cache: Path) -> KafkaInstallation:
         run_to_end(command, building, lock)
         (building / "server.properties").unlink()
 
-    formatted = publish(home / f"formatted-{_fingerprint(jars)}", build)
-    return KafkaInstallation(java=java, jars=jars, version=version, formatted=formatted)
+    formatted = publish(home / "formatted", build)
+    archive = home / f"classes-{fingerprint(java, jars)}.jsa"
+    return KafkaInstallation(
+        java=java, jars=jars, version=version, formatted=formatted, archive=archive
+    )
 
 
-def _fingerprint(jars: Sequence[Path]) -> str:
-    return hashlib.sha256("\n".join(jar.name for jar in jars).encode()).hexdigest()[:12]
+def fingerprint(java: Java, jars: Sequence[Path]) -> str:
+    """What a class-data archive depends on: Java itself, and place, size and time of each jar."""
+    parts = [java.program, java.version, *JVM_OPTIONS]
+    parts += [f"{jar} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in jars]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def java_command(java: Java, jars: Sequence[Path], directory: Path) -> list[str]:
+def java_command(
+    java: Java, jars: Sequence[Path], directory: Path, options: Sequence[str] = ()
+) -> list[str]:
     """`java` with the class path; what it drops goes below `directory`, not into /tmp."""
     temporary = directory / "tmp"
     temporary.mkdir(exist_ok=True)
     return [
         java.program,
         *JVM_OPTIONS,
+        *options,
         f"-Djava.io.tmpdir={temporary}",
         f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}",
         "-cp",
@@ -140,9 +154,12 @@ def escaped(value: str) -> str:
 class LocalKafka(LocalServer):
     """A broker of our own. Data survive stop, kill and start; so does the port."""
 
+    stop_signal = signal.SIGTERM
     installation: KafkaInstallation
     controller_port: int
+    scratch: Path  # for what is thrown away at the end
     options: Mapping[str, str] = field(default_factory=dict)
+    archiving: Supervised | None = field(default=None, init=False)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -158,13 +175,64 @@ class LocalKafka(LocalServer):
             shutil.copytree(self.installation.formatted / "data", draft)
             draft.rename(self.directory / "data")
         write_properties(self.directory, self.port, self.controller_port, self.options)
-        command = java_command(self.installation.java, self.installation.jars, self.directory)
+        archive = self.installation.archive
+        options = (
+            [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+            if archive.exists()
+            else [f"-XX:DumpLoadedClassList={self.scratch / 'classes.txt'}"]
+        )
         self.process = spawn(
-            [*command, "kafka.Kafka", "server.properties"],
+            [*self._java(options), "kafka.Kafka", "server.properties"],
             name=self.name,
             log_path=self.log_path,
             cwd=self.directory,
             stop_signal=signal.SIGKILL if self.disposable else signal.SIGTERM,
+            keep_open=self.keep_open,
+        )
+
+    def start(self) -> None:
+        """Start it and wait until it serves clients. Nothing happens if it runs."""
+        LocalServer.start(self)
+        if self.archiving is None:
+            self.archiving = self._archive_classes()
+
+    def close(self) -> None:
+        """End it for good."""
+        if self.archiving is not None:
+            self.archiving.stop(0)
+        LocalServer.close(self)
+
+    def _java(self, options: Sequence[str]) -> list[str]:
+        return java_command(self.installation.java, self.installation.jars, self.directory, options)
+
+    def _archive_classes(self) -> Supervised | None:
+        """Beside the running broker, make the archive for the next start from the classes in use now."""
+        archive, draft = self.installation.archive, self.scratch / "classes.jsa"
+        if archive.exists() or Path(f"{archive}.failed").exists():
+            return None
+        classes = shutil.copyfile(self.scratch / "classes.txt", self.scratch / "archive.txt")
+        options = [
+            "-Xshare:dump",
+            f"-XX:SharedClassListFile={classes}",
+            f"-XX:SharedArchiveFile={draft}",
+        ]
+        for outdated in archive.parent.glob("classes-*.jsa"):
+            if time.time() - outdated.stat().st_atime > OUTDATED_SECONDS:
+                outdated.unlink(missing_ok=True)
+        return spawn(
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                ARCHIVE_CLASSES,
+                draft,
+                archive,
+                "--",
+                *self._java(options),
+            ],
+            name="the class-data archive",
+            log_path=self.scratch / "archive.log",
+            stop_signal=signal.SIGKILL,
             keep_open=self.keep_open,
         )
 

@@ -6,20 +6,24 @@ import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from devservers.errors import NotStarted, PortBusy, StartFailed
+from devservers.errors import NotStarted, PortBusy, ProcessGone, StartFailed
 from devservers.ports import is_free
 from devservers.processes import Supervised
 
 READY_SECONDS = 60.0
+STOP_SECONDS = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
 class LocalServer(ABC):
     """One server process on fixed data and a fixed port, started and stopped any number of times."""
 
+    stop_signal: ClassVar[int]  # the one that asks for an orderly end
     name: str
     directory: Path
     log_path: Path
@@ -55,6 +59,7 @@ class LocalServer(ABC):
         """Start it and wait until it serves clients. Nothing happens if it runs."""
         if self.alive:
             return
+        self.end()
         self._raise_if_port_taken()
         self.launch()
         try:
@@ -66,6 +71,15 @@ class LocalServer(ABC):
     def stop(self) -> None:
         """End it in good order, by force after a while. Nothing happens if it is down."""
         if self.process is not None:
+            with suppress(ProcessGone, TimeoutError):
+                self.process.cont()
+                self.process.signal(self.stop_signal)
+                self.process.wait(STOP_SECONDS)
+        self.end()
+
+    def end(self) -> None:
+        """End it as fast as its data allow. Nothing happens if it is down."""
+        if self.process is not None:
             self.process.stop()
             self.process = None
 
@@ -73,8 +87,14 @@ class LocalServer(ABC):
         """`kill -9` all of it, and wait until it is gone. Nothing happens if it is down."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
-            self.process = None
+        self.end()
+
+    def close(self) -> None:
+        """End it for good: in good order where the data are kept, else at once."""
+        if self.disposable:
+            self.end()
+        else:
+            self.stop()
 
     def pause(self) -> None:
         """Freeze all of it (SIGSTOP)."""

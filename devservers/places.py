@@ -32,12 +32,12 @@ def postgres_account() -> Account | None:
     )
 
 
-def may_enter(directory: Path, account: Account | None) -> bool:
-    """Whether that user may go through all of the path. Missing directories count as theirs."""
+def may_enter(path: Path, account: Account | None) -> bool:
+    """Whether that user may go through (or run) all of the path. What is missing counts as theirs."""
     if account is None:
         return True
     groups = set(os.getgrouplist(account.name, account.gid))
-    absolute = directory.absolute().resolve()
+    absolute = path.absolute().resolve()
     for place in (absolute, *absolute.parents):
         if place.exists() and not _may_search(place.stat(), account.uid, groups):
             return False
@@ -60,7 +60,7 @@ def cache_directory(given: Path | None, account: Account | None) -> Path:
         chosen = ROOT_CACHE
     chosen = chosen.absolute()
     try:
-        chosen.mkdir(parents=True, exist_ok=True)
+        make_enterable(chosen)
     except OSError as error:
         raise PrerequisiteMissing(
             f"The cache directory {chosen} cannot be made ({error.strerror}): set XDG_CACHE_HOME to one that can."
@@ -70,6 +70,15 @@ def cache_directory(given: Path | None, account: Account | None) -> Path:
             f"The user {account.name if account else ''} may not enter {chosen}: choose another XDG_CACHE_HOME."
         )
     return chosen
+
+
+def make_enterable(directory: Path) -> Path:
+    """Make a directory, and missing ones above it, that other users may go through but not list."""
+    if not directory.is_dir():
+        make_enterable(directory.parent)
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o711)
+    return directory
 
 
 def check_space(directory: Path, needed: int = NEEDED_FREE_BYTES) -> None:
@@ -90,7 +99,7 @@ def publish(target: Path, build: Callable[[Path, int], None]) -> Path:
     """
     if target.exists():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_enterable(target.parent)
     prefix = f".{target.name}.building-"
     with (target.parent / f".{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,8 +129,16 @@ def sync_tree(directory: Path) -> None:
 def copy_tree(source: Path, target: Path, account: Account | None) -> None:
     """Copy a tree and give it to `account`."""
     shutil.copytree(source, target, symlinks=True)
-    if account is not None:
-        give_to(target, account)
+    give_to(target, account)
+
+
+def make_readable(tree: Path) -> None:
+    """Let every user read a tree, and run what its owner may run."""
+    for place, _, names in os.walk(tree):
+        for path in (Path(place), *(Path(place, name) for name in names)):
+            if not path.is_symlink():
+                mode = path.stat().st_mode
+                path.chmod(mode | (0o055 if mode & stat.S_IXUSR else 0o044))
 
 
 def give_to(path: Path, account: Account | None) -> None:
@@ -134,10 +151,13 @@ def give_to(path: Path, account: Account | None) -> None:
             os.chown(os.path.join(place, name), account.uid, account.gid, follow_symlinks=False)
 
 
-def write_atomically(path: Path, text: str, account: Account | None = None) -> None:
+def write_atomically(
+    path: Path, text: str, account: Account | None = None, mode: int = 0o644
+) -> None:
     """Replace a file in one step, so that a reader sees the old or the new one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with draft.open("w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), mode)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

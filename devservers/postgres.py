@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devservers.databases import Databases
-from devservers.errors import ProcessGone, StartFailed
+from devservers.errors import StartFailed
 from devservers.localserver import LocalServer, last_words
 from devservers.places import copy_tree, give_to, publish, sync_tree, write_atomically
 from devservers.postgres_install import PostgresInstallation
 from devservers.processes import Account, spawn
+from devservers.settings import DEV_POSTGRES
 from devservers.sysv import remove_segment_of
 
 ROLE = DATABASE = "mailstreams"
@@ -84,6 +85,7 @@ def server_environment() -> dict[str, str]:
 class LocalPostgres(LocalServer, Databases):
     """A PostgreSQL of our own. Data survive stop, kill and start; so does the port."""
 
+    stop_signal = signal.SIGINT  # fast shutdown: clients are cut off, a checkpoint is written
     installation: PostgresInstallation
     template: Path
     account: Account | None
@@ -98,6 +100,7 @@ class LocalPostgres(LocalServer, Databases):
         """Start the process; the data directory is made from the template if absent."""
         if not self.directory.exists():
             self._copy_template()
+        self._refuse_other_version()
         remove_segment_of(self.directory)
         # A process id in there may have been given again; that none of ours lives, the lock says.
         (self.directory / "postmaster.pid").unlink(missing_ok=True)
@@ -109,7 +112,7 @@ class LocalPostgres(LocalServer, Databases):
             env=server_environment(),
             cwd=self.directory,
             account=self.account,
-            stop_signal=signal.SIGQUIT,  # at once, whatever clients do; what was committed is kept
+            stop_signal=signal.SIGQUIT,  # at once; what was committed is recovered at the next start
             grace=5.0,
             keep_open=self.keep_open,
         )
@@ -131,23 +134,19 @@ class LocalPostgres(LocalServer, Databases):
         LocalServer.start(self)
         self.ensure_database(DATABASE)
 
-    def stop(self) -> None:
-        """Fast shutdown: a checkpoint is written, clients are cut off; at once where data are thrown away."""
-        if self.process is None:
-            return
-        if not self.disposable:
-            try:
-                self.process.cont()
-                self.process.signal(signal.SIGINT)
-                self.process.wait(10)
-            except (TimeoutError, ProcessGone):
-                pass
-        LocalServer.stop(self)
-
     def kill(self) -> None:
         """`kill -9` all of it, and wait until it is gone. Nothing happens if it is down."""
         LocalServer.kill(self)
         remove_segment_of(self.directory)
+
+    def _refuse_other_version(self) -> None:
+        made_by = int((self.directory / "PG_VERSION").read_text())
+        if made_by != self.installation.major:
+            raise StartFailed(
+                f"{self.directory} was made by PostgreSQL {made_by} and PostgreSQL "
+                f"{self.installation.major} was found: choose the other one by {DEV_POSTGRES}, "
+                "or remove the directory."
+            )
 
     def _copy_template(self) -> None:
         draft = self.directory.with_name(f"{self.directory.name}.draft")

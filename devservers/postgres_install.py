@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devservers.errors import PrerequisiteMissing
-from devservers.places import copy_tree, may_enter, publish
+from devservers.places import copy_tree, make_readable, may_enter, publish
 from devservers.processes import Account
 from devservers.settings import DEV_POSTGRES, Source
 
@@ -103,11 +103,13 @@ def _output(command: list[str]) -> str:
 
 def _reachable(programs: Path, cache: Path, account: Account | None) -> Path:
     """The same folder, or its copy in the cache where `account` may not enter the first."""
-    if may_enter(programs, account):
+    if may_enter(programs / "postgres", account):
         return programs
     tree = programs.parent
     size = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
-    copied = publish(
-        cache / f"postgres-wheel-{size}", lambda building, _lock: copy_tree(tree, building, None)
-    )
-    return copied / programs.name
+
+    def build(building: Path, _lock: int) -> None:
+        copy_tree(tree, building, None)
+        make_readable(building)
+
+    return publish(cache / f"postgres-wheel-{size}", build) / programs.name

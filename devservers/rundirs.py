@@ -13,9 +13,20 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from devservers.places import make_enterable
 from devservers.sysv import remove_segment_of
 
 LOCK = "lock"
+
+
+def try_lock(path: Path) -> int | None:
+    """The descriptor of an exclusive lock on that file, or None if somebody holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 class RunDirectory:
@@ -28,14 +39,14 @@ class RunDirectory:
     @classmethod
     def create(cls, parent: Path) -> RunDirectory:
         """Make one, and remove those of dead runs."""
-        parent.mkdir(parents=True, exist_ok=True)
+        make_enterable(parent)
         with (parent / ".sweep").open("w") as sweep:
             fcntl.flock(sweep, fcntl.LOCK_EX)  # nobody else makes or sweeps meanwhile
             for found in parent.glob("run-*"):
                 _remove_if_dead(found)
             path = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
             path.chmod(0o711)
-            lock = _try_lock(path)
+            lock = try_lock(path / LOCK)
         if lock is None:
             raise AssertionError("a new directory is locked by nobody")
         return cls(path, lock)
@@ -46,18 +57,9 @@ class RunDirectory:
         os.close(self.lock)
 
 
-def _try_lock(directory: Path) -> int | None:
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    with suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
 def _remove_if_dead(directory: Path) -> None:
     with suppress(OSError):
-        lock = _try_lock(directory)
+        lock = try_lock(directory / LOCK)
         if lock is not None:
             remove_segment_of(directory / "postgres")
             shutil.rmtree(directory, ignore_errors=True)

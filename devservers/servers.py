@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from devservers.errors import DiskFull, NotStarted
+from devservers.errors import AlreadyRunning, DiskFull, NotStarted
 from devservers.external import ExternalKafka, ExternalPostgres
 from devservers.kafka import LocalKafka, install_kafka
-from devservers.places import cache_directory, check_space, postgres_account
+from devservers.places import cache_directory, check_space, make_enterable, postgres_account
 from devservers.ports import Ports
 from devservers.postgres import LocalPostgres, template_directory
 from devservers.postgres_install import find_postgres
 from devservers.processes import Account
-from devservers.rundirs import RunDirectory
+from devservers.rundirs import RunDirectory, try_lock
 from devservers.settings import KAFKA_BOOTSTRAP_SERVERS, POSTGRES_DSN, ServerSettings
 
 PostgresServer = LocalPostgres | ExternalPostgres
@@ -31,6 +32,7 @@ class Servers:
         self._keep_open = keep_open
         self._run: RunDirectory | None = None
         self._ports: Ports | None = None
+        self._data_lock: int | None = None
         self._postgres: PostgresServer | None = None
         self._kafka: KafkaServer | None = None
         self._cancelled = threading.Event()
@@ -48,6 +50,12 @@ class Servers:
         if self._kafka is None:
             raise NotStarted("Kafka was left out: start the servers with kafka=True.")
         return self._kafka
+
+    @property
+    def local(self) -> tuple[LocalPostgres | LocalKafka, ...]:
+        """Those that were started here."""
+        both = (self._postgres, self._kafka)
+        return tuple(server for server in both if isinstance(server, LocalPostgres | LocalKafka))
 
     def environment(self) -> dict[str, str]:
         """The variables that lead every program to these servers."""
@@ -75,11 +83,13 @@ class Servers:
 
     def stop(self) -> None:
         """End what was started here, and throw its data away unless a data directory was given."""
-        for server in (self._kafka, self._postgres):
-            if isinstance(server, LocalKafka | LocalPostgres):
-                server.stop()
+        for server in reversed(self.local):
+            server.close()
         if self._ports is not None:
             self._ports.release()
+        if self._data_lock is not None:
+            os.close(self._data_lock)
+            self._data_lock = None
         if self._run is not None:
             self._run.remove()
             self._run = None
@@ -106,13 +116,24 @@ class Servers:
         check_space(cache)
         self._run = RunDirectory.create(cache / "runs")
         self._ports = Ports(cache / "ports")
-        data = settings.data_directory or self._run.path
+        scratch = self._run.path
+        data = scratch if settings.data_directory is None else self._hold(settings.data_directory)
         parts: list[Callable[[], None]] = []
         if wants_postgres:
             parts.append(lambda: self._start_postgres(cache, data, account))
         if wants_kafka:
-            parts.append(lambda: self._start_kafka(cache, data))
+            parts.append(lambda: self._start_kafka(cache, data, scratch))
         return parts
+
+    def _hold(self, data: Path) -> Path:
+        """Lock a data directory for this run and for each of its processes."""
+        lock = try_lock(make_enterable(data.absolute()) / "lock")
+        if lock is None:
+            raise AlreadyRunning(
+                f"Servers run on {data} already: stop them, or choose another directory."
+            )
+        self._data_lock = lock
+        return data.absolute()
 
     def _start_postgres(self, cache: Path, data: Path, account: Account | None) -> None:
         settings = self._settings
@@ -133,7 +154,7 @@ class Servers:
         )
         self._postgres.start()
 
-    def _start_kafka(self, cache: Path, data: Path) -> None:
+    def _start_kafka(self, cache: Path, data: Path, scratch: Path) -> None:
         settings = self._settings
         port = self._claim(settings.kafka_port, "Kafka")
         controller_port = self._claim(0, "Kafka")
@@ -146,6 +167,7 @@ class Servers:
             keep_open=self._locks(),
             installation=install_kafka(settings.java_source, cache),
             controller_port=controller_port,
+            scratch=scratch,
             cancelled=self._cancelled,
             options=settings.kafka_options,
         )
@@ -157,8 +179,9 @@ class Servers:
         return self._ports.claim(port, server=server)
 
     def _locks(self) -> tuple[int, ...]:
-        run = () if self._run is None else (self._run.lock,)
-        return (*run, *(() if self._ports is None else self._ports.locks), *self._keep_open)
+        ports = [] if self._ports is None else self._ports.locks
+        held = [None if self._run is None else self._run.lock, self._data_lock, *ports]
+        return (*(lock for lock in held if lock is not None), *self._keep_open)
 
 
 def run_in_parallel(steps: Sequence[Callable[[], None]], cancelled: threading.Event) -> None:

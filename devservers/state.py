@@ -1,0 +1,93 @@
+"""The state file of a detached supervisor: who it is, and where its servers are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from devservers.places import write_atomically
+
+LINUX = sys.platform == "linux"
+
+
+class Status(StrEnum):
+    """How far the supervisor is."""
+
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the file says. `started` tells the process from a later one with the same id."""
+
+    pid: int
+    started: str
+    status: Status
+    environment: Mapping[str, str] = field(default_factory=dict)
+    processes: Mapping[str, int] = field(default_factory=dict)  # name to process id
+    addresses: Mapping[str, str] = field(default_factory=dict)  # name to what a person may open
+
+    def write(self, path: Path) -> None:
+        """Replace the file in one step; only its owner may read it, an address may hold a password."""
+        write_atomically(path, json.dumps(asdict(self), indent=2) + "\n", mode=0o600)
+
+    def signal(self, number: int) -> bool:
+        """Signal the supervisor, and nobody else; False if it has ended."""
+        if LINUX:
+            return _signal_exactly(self.pid, self.started, number)
+        if start_of(self.pid) != self.started:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+            return True
+        return False
+
+
+def read_state(path: Path) -> State | None:
+    """The state, or None if there is no file that makes sense."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return State(**{**found, "status": Status(found["status"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def start_of(pid: int) -> str | None:
+    """When a process started, as exactly as the system tells; None if there is none."""
+    if LINUX:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return None
+        return f"{boot} {stat.rpartition(')')[2].split()[19]}"
+    command = ["/bin/ps", "-o", "lstart=", "-p", str(pid)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None
+
+
+def _signal_exactly(pid: int, started: str, number: int) -> bool:
+    """Hold the process by a descriptor first, so that its id cannot be given again between."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if start_of(pid) != started:
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
