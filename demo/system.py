@@ -45,7 +45,7 @@ class System:
         self._servers = servers
         self._stack = ExitStack()
         self._processes: dict[str, Supervised] = {}
-        self._prefix = topic_prefix
+        self.topic_prefix = topic_prefix
         self._given = dict(settings or {})
         self._ports: dict[str, int] = {}
         self._environment: dict[str, str] = {}
@@ -90,7 +90,7 @@ class System:
             **os.environ,
             **self._servers.environment(),
             "MAILSTREAMS_POSTGRES_DSN": self.dsn,
-            "MAILSTREAMS_TOPIC_PREFIX": self._prefix,
+            "MAILSTREAMS_TOPIC_PREFIX": self.topic_prefix,
             "MAILSTREAMS_RECIPIENT_SALT": SALT,
             "MAILSTREAMS_UNREADABLE_KEY": Fernet.generate_key().decode(),
             "MAILSTREAMS_SENDER_LEASE_S": "8",
@@ -125,8 +125,7 @@ class System:
     def _start_simulator(self) -> None:
         ready = self.directory / "simulator.json"
         ready.unlink(missing_ok=True)
-        endpoint = f"http://127.0.0.1:{self._ports['sns']}/sns"
-        options = ["--port", "0", "--ready-file", str(ready), "--subscribe", endpoint]
+        options = ["--port", "0", "--ready-file", str(ready), "--subscribe", self.sns_endpoint]
         options += ["--signature-version", "mixed", "--retry-time-scale", "0.02"]
         self._spawn("simulator", ["simulator", *options])
         self.wait_for(ready.exists, "the simulator to listen", alive="simulator")
@@ -196,6 +195,16 @@ class System:
                 detail = f"; its log ends: {self.last_words(alive)}" if alive else ""
                 raise NotWorking(f"waited {timeout_s:g} s for {what}{detail}")
             time.sleep(0.05)
+
+    @property
+    def sns_endpoint(self) -> str:
+        """Where SNS posts to."""
+        return f"http://127.0.0.1:{self._ports['sns']}/sns"
+
+    @property
+    def sender_group(self) -> str:
+        """The consumer group of the senders."""
+        return f"{self.topic_prefix}sender"
 
     def control(self, name: str, **fields: Any) -> Any:
         """One call of the simulator's control API."""
