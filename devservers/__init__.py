@@ -6,8 +6,17 @@
 Not part of the wheel. Nothing it starts outlives the process that asked for it.
 """
 
+from devservers.containers import running_in_containers
 from devservers.errors import DevServersError
-from devservers.servers import Servers, running
+from devservers.run import running
+from devservers.servers import Servers
 from devservers.settings import ServerSettings, Source
 
-__all__ = ["DevServersError", "ServerSettings", "Servers", "Source", "running"]
+__all__ = [
+    "DevServersError",
+    "ServerSettings",
+    "Servers",
+    "Source",
+    "running",
+    "running_in_containers",
+]

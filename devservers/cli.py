@@ -16,7 +16,7 @@ from devservers import background
 from devservers.background import STATE_DIRECTORY
 from devservers.errors import DevServersError
 from devservers.processes import Supervised, spawn
-from devservers.servers import running
+from devservers.run import running
 from devservers.settings import ServerSettings
 from devservers.state import State
 

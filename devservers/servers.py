@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from devservers.errors import AlreadyRunning, DiskFull, NotStarted
@@ -208,14 +207,3 @@ def run_in_parallel(steps: Sequence[Callable[[], None]], cancelled: threading.Ev
         raise
     if failures:
         raise failures[0]
-
-
-@contextmanager
-def running(settings: ServerSettings | None = None) -> Iterator[Servers]:
-    """The servers while the block runs."""
-    servers = Servers(settings or ServerSettings())
-    servers.start()
-    try:
-        yield servers
-    finally:
-        servers.stop()

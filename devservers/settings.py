@@ -12,6 +12,7 @@ from devservers.errors import PrerequisiteMissing
 
 POSTGRES_DSN = "MAILSTREAMS_POSTGRES_DSN"
 KAFKA_BOOTSTRAP_SERVERS = "MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS"
+SERVERS = "MAILSTREAMS_SERVERS"
 DEV_POSTGRES = "MAILSTREAMS_DEV_POSTGRES"
 DEV_JAVA = "MAILSTREAMS_DEV_JAVA"
 
@@ -53,6 +54,24 @@ class ServerSettings:
             postgres_source=_source(self.postgres_source, env, DEV_POSTGRES),
             java_source=_source(self.java_source, env, DEV_JAVA),
         )
+
+
+class Kind(StrEnum):
+    """What runs the servers that no address names."""
+
+    LOCAL = "local"
+    TESTCONTAINERS = "testcontainers"
+
+
+def kind_of(environment: Mapping[str, str]) -> Kind:
+    """What MAILSTREAMS_SERVERS says; local by default."""
+    word = environment.get(SERVERS) or Kind.LOCAL
+    try:
+        return Kind(word)
+    except ValueError:
+        raise PrerequisiteMissing(
+            f"{SERVERS} is {word!r}: set it to local or testcontainers, or unset it."
+        ) from None
 
 
 def _source(given: Source, env: Mapping[str, str], variable: str) -> Source:
