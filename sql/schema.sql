@@ -311,8 +311,12 @@ CREATE TABLE email_event (
 );
 -- Serves trace_email and settle_ambiguous.
 CREATE INDEX email_event_outbox ON email_event (outbox_id) WHERE outbox_id IS NOT NULL;
--- Serves match_unmatched_events.
-CREATE INDEX email_event_unmatched ON email_event (provider_message_id) WHERE outbox_id IS NULL;
+-- Serves correlate_events: an event without our tags is known by another of the same message.
+CREATE INDEX email_event_provider ON email_event (provider_message_id) WHERE provider_message_id IS NOT NULL;
+-- Serves find_unmatched_events.
+CREATE INDEX email_event_unmatched ON email_event (received) WHERE outbox_id IS NULL;
+-- Serves find_unattributed_events.
+CREATE INDEX email_event_unattributed ON email_event (recipient_key) WHERE outbox_id IS NULL;
 
 -- The facts of one message and recipient. Times only merge (earliest of each), columns of a bounce come from one event.
 CREATE TABLE recipient_outcome (
@@ -534,10 +538,12 @@ CREATE TABLE template (
   CHECK (text IS NOT NULL OR html IS NOT NULL)
 );
 
--- A duty of the scheduler is taken by one replica at a time: whoever moves next_at on.
+-- A duty of the scheduler is taken by one replica at a time: whoever moves next_at on. position is the id up to which
+-- sweep_pending has looked at the outbox.
 CREATE TABLE scheduler_duty (
   name text PRIMARY KEY,
-  next_at timestamptz NOT NULL DEFAULT '-infinity'
+  next_at timestamptz NOT NULL DEFAULT '-infinity',
+  position uuid
 );
 
 CREATE TABLE relay_checkpoint (
