@@ -33,7 +33,10 @@ class Account:
 
 
 class Supervised:
-    """A running program. Its end is the end of its whole process tree."""
+    """A running program. Its end is the end of its whole process tree.
+
+    Keep it: a handle that is garbage ends the program, as the owner's end does.
+    """
 
     def __init__(
         self, name: str, watchdog: subprocess.Popen[bytes], channel: socket.socket
