@@ -30,7 +30,7 @@ format: .venv/ready ## formats the code
 	@$(PY) -m ruff check --fix --quiet .
 
 up: .venv/ready ## the whole system on this machine, kept running
-	@$(PY) -m demo.up
+	@$(PY) -m devservers up --processes demo.up:processes
 
 down: .venv/ready ## ends what `make up` started
 	@$(PY) -m devservers down

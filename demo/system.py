@@ -1,18 +1,18 @@
 """Every stage and the simulator as processes of their own, on given servers."""
 
+import base64
+import hashlib
 import json
 import os
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.error import HTTPError, URLError
-
-from cryptography.fernet import Fernet
 
 from devservers import Servers
 from devservers.ports import Ports
@@ -21,6 +21,7 @@ from devservers.processes import Supervised, spawn
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 TOPIC_ARN: Final = "arn:aws:sns:eu-central-1:111122223333:ses-events-example"
 SALT: Final = "a salt for demonstrations and tests only"
+UNREADABLE_KEY: Final = base64.urlsafe_b64encode(hashlib.sha256(SALT.encode()).digest()).decode()
 MAX_IN_FLIGHT: Final = 32
 
 
@@ -28,8 +29,38 @@ class NotWorking(Exception):
     """The system does not do what was waited for; the text says what."""
 
 
+def stage_environment() -> dict[str, str]:
+    """What every process is told, whatever its servers."""
+    return {
+        "MAILSTREAMS_RECIPIENT_SALT": SALT,
+        "MAILSTREAMS_UNREADABLE_KEY": UNREADABLE_KEY,
+        "MAILSTREAMS_REPLICATION_FACTOR": "1",
+    }
+
+
+def provider_environment(simulator_url: str, sns_port: int) -> dict[str, str]:
+    """The simulator in the place of SES and SNS."""
+    return {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "eu-central-1",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL_SESV2": simulator_url,
+        "AWS_ENDPOINT_URL_SNS": simulator_url,
+        "MAILSTREAMS_SNS_TOPICS": TOPIC_ARN,
+        "MAILSTREAMS_SNS_CERTIFICATE_SOURCE": simulator_url,
+        "MAILSTREAMS_EVENTS_PORT": str(sns_port),
+    }
+
+
+def sns_endpoint(port: int) -> str:
+    """Where SNS posts to."""
+    return f"http://127.0.0.1:{port}/sns"
+
+
 class System:
-    """Starts, kills and starts again. directory gets one log a process."""
+    """Starts, kills and starts again. directory gets one log a process. stages may be ("all",)."""
 
     def __init__(
         self,
@@ -39,9 +70,11 @@ class System:
         directory: Path,
         topic_prefix: str = "mail.",
         settings: Mapping[str, str] | None = None,
+        stages: Sequence[str] = STAGES,
     ) -> None:
         self.dsn = dsn
         self.directory = directory
+        self.stages = stages
         self._servers = servers
         self._stack = ExitStack()
         self._processes: dict[str, Supervised] = {}
@@ -75,45 +108,27 @@ class System:
         self.directory.mkdir(parents=True, exist_ok=True)
         ports = Ports(self.directory / "ports")
         self._stack.callback(ports.release)
-        self._ports = {stage: ports.claim(server=stage) for stage in (*STAGES, "sns")}
-        self._environment = self._base_environment()
-        self.migrate()
-        self._start_simulator()
-        self._environment |= self._provider_environment()
-        for stage in STAGES:
-            self.start(stage)
-        for stage in STAGES:
-            self.wait_ready(stage)
-
-    def _base_environment(self) -> dict[str, str]:
-        return {
+        self._ports = {stage: ports.claim(server=stage) for stage in (*self.stages, "sns")}
+        self._environment = {
             **os.environ,
             **self._servers.environment(),
+            **stage_environment(),
             "MAILSTREAMS_POSTGRES_DSN": self.dsn,
             "MAILSTREAMS_TOPIC_PREFIX": self.topic_prefix,
-            "MAILSTREAMS_RECIPIENT_SALT": SALT,
-            "MAILSTREAMS_UNREADABLE_KEY": Fernet.generate_key().decode(),
+            # Short, so that what a kill leaves behind is settled soon.
             "MAILSTREAMS_SENDER_LEASE_S": "8",
             "MAILSTREAMS_SENDER_CONNECT_TIMEOUT_S": "1",
             "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "5",
             "MAILSTREAMS_SENDER_MAX_IN_FLIGHT": str(MAX_IN_FLIGHT),
-            "MAILSTREAMS_REPLICATION_FACTOR": "1",
             **self._given,
         }
-
-    def _provider_environment(self) -> dict[str, str]:
-        return {
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "eu-central-1",
-            "AWS_DEFAULT_REGION": "eu-central-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_ENDPOINT_URL_SESV2": self.simulator_url,
-            "AWS_ENDPOINT_URL_SNS": self.simulator_url,
-            "MAILSTREAMS_SNS_TOPICS": TOPIC_ARN,
-            "MAILSTREAMS_SNS_CERTIFICATE_SOURCE": self.simulator_url,
-            "MAILSTREAMS_EVENTS_PORT": str(self._ports["sns"]),
-        }
+        self.migrate()
+        self._start_simulator()
+        self._environment |= provider_environment(self.simulator_url, self._ports["sns"])
+        for stage in self.stages:
+            self.start(stage)
+        for stage in self.stages:
+            self.wait_ready(stage)
 
     def migrate(self) -> None:
         """Runs `mailstreams migrate`; NotWorking with its last words if it fails."""
@@ -199,7 +214,7 @@ class System:
     @property
     def sns_endpoint(self) -> str:
         """Where SNS posts to."""
-        return f"http://127.0.0.1:{self._ports['sns']}/sns"
+        return sns_endpoint(self._ports["sns"])
 
     @property
     def sender_group(self) -> str:
