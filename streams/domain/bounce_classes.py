@@ -1,0 +1,167 @@
+"""The provider's words for bounces, delays and complaints in ours, by table. Words that are not in a table map to the widest class.
+
+How final a bounce is follows from SES's label and the SMTP status alone. Words of the diagnostic text only tell why, and only
+where the status leaves it open, so that a block of our reputation is not taken for a fault of the address.
+"""
+
+import re
+from typing import Final
+
+from streams.domain.delivery_events import BounceReason, BounceType
+
+_TYPES: Final = {
+    "permanent": BounceType.PERMANENT,
+    "transient": BounceType.TRANSIENT,
+    "undetermined": BounceType.UNDETERMINED,
+}
+# Sub-types that say why themselves; the others (General, Undetermined, NoEmail, new ones) are refined by the SMTP status.
+_BY_SUBTYPE: Final = {
+    "suppressed": BounceReason.SUPPRESSED_BY_PROVIDER,
+    "onaccountsuppressionlist": BounceReason.SUPPRESSED_BY_PROVIDER,
+    "ontenantsuppressionlist": BounceReason.SUPPRESSED_BY_PROVIDER,
+    "emailvalidationsuppressed": BounceReason.SUPPRESSED_BY_PROVIDER,
+    "unsubscribedrecipient": BounceReason.SUPPRESSED_BY_PROVIDER,
+    "mailboxfull": BounceReason.MAILBOX_FULL,
+    "messagetoolarge": BounceReason.MESSAGE_TOO_LARGE,
+    "contentrejected": BounceReason.CONTENT_REFUSED,
+    "attachmentrejected": BounceReason.CONTENT_REFUSED,
+    "customtimeoutexceeded": BounceReason.TIMEOUT,
+}
+# (subject, detail) of RFC 3463 and its registry, and codes that large providers made their own.
+_BY_STATUS: Final = {
+    (1, 0): BounceReason.MAILBOX_UNKNOWN,
+    (1, 1): BounceReason.MAILBOX_UNKNOWN,
+    (1, 2): BounceReason.DNS,
+    (1, 3): BounceReason.MAILBOX_UNKNOWN,
+    (1, 4): BounceReason.MAILBOX_UNKNOWN,
+    (1, 6): BounceReason.MAILBOX_UNKNOWN,
+    (1, 7): BounceReason.POLICY,
+    (1, 8): BounceReason.POLICY,
+    (1, 10): BounceReason.MAILBOX_UNKNOWN,
+    (2, 1): BounceReason.MAILBOX_UNKNOWN,
+    (2, 2): BounceReason.MAILBOX_FULL,
+    (2, 3): BounceReason.MESSAGE_TOO_LARGE,
+    (3, 4): BounceReason.MESSAGE_TOO_LARGE,
+    (4, 1): BounceReason.TIMEOUT,
+    (4, 2): BounceReason.TIMEOUT,
+    (4, 3): BounceReason.DNS,
+    (4, 4): BounceReason.DNS,
+    (4, 7): BounceReason.TIMEOUT,
+    (4, 310): BounceReason.DNS,
+    (4, 312): BounceReason.DNS,
+    (4, 316): BounceReason.TIMEOUT,
+    (7, 28): BounceReason.REPUTATION,
+    (7, 511): BounceReason.REPUTATION,
+    (7, 705): BounceReason.REPUTATION,
+    (7, 708): BounceReason.REPUTATION,
+    **{(7, detail): BounceReason.REPUTATION for detail in range(606, 650)},
+}
+_BY_SUBJECT: Final = {6: BounceReason.CONTENT_REFUSED, 7: BounceReason.POLICY}
+# Exchange Online answers 5.4.1 to an unknown recipient; as 4.4.1 it is a host that does not answer.
+# Gmail's 4.2.1 is a mailbox that gets too much mail at the moment.
+_BY_CLASS: Final = {
+    (5, 4, 1): BounceReason.MAILBOX_UNKNOWN,
+    (4, 2, 1): BounceReason.OTHER,
+}
+_HINTS: Final = (
+    (
+        re.compile(r"spamhaus|barracuda|spamcop|dnsbl|\brbl\b|(?:block|black)\W?list|reputation"),
+        BounceReason.REPUTATION,
+    ),
+    (re.compile(r"\bspam|virus|malware|phish|content|attachment"), BounceReason.CONTENT_REFUSED),
+    (re.compile(r"\bblocked\b|\bbanned\b|unsolicited"), BounceReason.REPUTATION),
+)
+_DELAYS: Final = {
+    "mailboxfull": BounceReason.MAILBOX_FULL,
+    "spamdetected": BounceReason.CONTENT_REFUSED,
+    "ipfailure": BounceReason.REPUTATION,
+    "transientcommunicationfailure": BounceReason.TIMEOUT,
+    "byoiphostnamelookupunavailable": BounceReason.DNS,
+    "sendingdeferral": BounceReason.REPUTATION,
+}
+_COMPLAINTS: Final = frozenset(("abuse", "auth-failure", "fraud", "not-spam", "other", "virus"))
+_STATUS: Final = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.]*\d)")
+_BARELY_SAID: Final = frozenset((None, BounceReason.POLICY))
+
+SmtpStatus = tuple[int, int, int]
+
+
+def classify_bounce(
+    *, label: str | None, subtype: str | None, status: str | None, diagnostic: str | None
+) -> tuple[BounceType, BounceReason]:
+    """How final the bounce is, and why it happened."""
+    kind = _TYPES.get(_word(label), BounceType.UNDETERMINED)
+    sub = _word(subtype)
+    named = _BY_SUBTYPE.get(sub)
+    if named is not None:
+        return kind, named
+    if kind is BounceType.TRANSIENT and sub == "general" and not status and not diagnostic:
+        return kind, BounceReason.AUTO_REPLY
+    code = smtp_status(status, diagnostic)
+    reason = _reason(code, diagnostic)
+    if reason is BounceReason.OTHER and sub == "noemail":
+        reason = BounceReason.MAILBOX_UNKNOWN
+    return _refined(kind, code, reason), reason
+
+
+def delay_reason(delay_type: str | None) -> BounceReason:
+    """Why SES is still trying."""
+    return _DELAYS.get(_word(delay_type), BounceReason.OTHER)
+
+
+def complaint_type(feedback_type: str | None) -> str | None:
+    """The registered type, "other" for any other word, None if the mailbox provider said nothing."""
+    if not feedback_type or not feedback_type.strip():
+        return None
+    word = feedback_type.strip().lower()
+    return word if word in _COMPLAINTS else "other"
+
+
+def is_suppression(complaint_subtype: str | None) -> bool:
+    """SES says "complaint" and means that it did not send, since an older complaint put the address on its list."""
+    return _BY_SUBTYPE.get(_word(complaint_subtype)) is BounceReason.SUPPRESSED_BY_PROVIDER
+
+
+def smtp_status(status: str | None, diagnostic: str | None) -> SmtpStatus | None:
+    """The enhanced status code; that of the diagnostic text where the field has none or only its class."""
+    code = _first_status(status)
+    if code is None or code[1:] == (0, 0):
+        return _first_status(diagnostic) or code
+    return code
+
+
+def _first_status(text: str | None) -> SmtpStatus | None:
+    found = _STATUS.search(text) if text else None
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def _reason(code: SmtpStatus | None, diagnostic: str | None) -> BounceReason:
+    said = None if code is None else _said(code)
+    if said in _BARELY_SAID and diagnostic:
+        text = diagnostic.lower()
+        hinted = next((reason for pattern, reason in _HINTS if pattern.search(text)), None)
+        said = hinted or said
+    return said or BounceReason.OTHER
+
+
+def _said(code: SmtpStatus) -> BounceReason | None:
+    """What the status says by itself; None if it leaves it open."""
+    by_class = _BY_CLASS.get(code)
+    if by_class is not None:
+        return by_class
+    exact = _BY_STATUS.get(code[1:])
+    if exact is not None or code[1:] == (0, 0):
+        return exact
+    return _BY_SUBJECT.get(code[1], BounceReason.OTHER)
+
+
+def _refined(kind: BounceType, code: SmtpStatus | None, reason: BounceReason) -> BounceType:
+    """SES's "permanent" is not believed where the recipient's own status says that it may pass."""
+    if kind is not BounceType.PERMANENT:
+        return kind
+    passes = (code is not None and code[0] == 4) or reason is BounceReason.MAILBOX_FULL
+    return BounceType.TRANSIENT if passes else kind
+
+
+def _word(text: str | None) -> str:
+    return "" if text is None else text.strip().lower().replace("-", "").replace("_", "")

@@ -1,0 +1,326 @@
+"""A notification of Amazon SES as delivery events, one a recipient: identity notifications and event publishing alike."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from streams.domain.addresses import RecipientKey
+from streams.domain.bounce_classes import (
+    classify_bounce,
+    complaint_type,
+    delay_reason,
+    is_suppression,
+    smtp_status,
+)
+from streams.domain.delivery_events import (
+    Bounce,
+    BounceReason,
+    BounceType,
+    Complaint,
+    DeliveryEvent,
+    EventId,
+    EventType,
+)
+from streams.domain.errors import BadMessage
+from streams.domain.mailboxes import is_mailbox_simulator
+from streams.domain.redaction import Redactor
+from streams.domain.ses_recipients import Named, destinations, named_recipients
+from streams.domain.timestamps import parse_timestamp
+from streams.domain.wire_json import loads
+
+
+class NoticeKind(StrEnum):
+    """What a notification is."""
+
+    EVENTS = "events"
+    SETUP = "setup"
+    IGNORED = "ignored"
+    INBOUND = "inbound"
+    UNKNOWN_TYPE = "unknown-type"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A notification read. keep_raw says why the notification has to be kept as found too: we could not read all of it."""
+
+    kind: NoticeKind
+    events: tuple[DeliveryEvent, ...] = ()
+    keep_raw: str | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Where a kind of notification keeps its facts. recipients None: it is about every destination of the mail."""
+
+    type: EventType
+    detail: str
+    recipients: str | None = None
+    once: bool = False
+
+
+_SHAPES: Final = {
+    "send": Shape(type=EventType.ACCEPTED, detail="send", once=True),
+    "delivery": Shape(type=EventType.DELIVERED, detail="delivery", recipients="recipients"),
+    "deliverydelay": Shape(
+        type=EventType.DELAYED, detail="deliveryDelay", recipients="delayedRecipients"
+    ),
+    "bounce": Shape(type=EventType.BOUNCED, detail="bounce", recipients="bouncedRecipients"),
+    "complaint": Shape(
+        type=EventType.COMPLAINED, detail="complaint", recipients="complainedRecipients"
+    ),
+    "reject": Shape(type=EventType.REJECTED, detail="reject", once=True),
+    "renderingfailure": Shape(type=EventType.RENDERING_FAILED, detail="failure", once=True),
+    "open": Shape(type=EventType.OPENED, detail="open"),
+    "click": Shape(type=EventType.CLICKED, detail="click"),
+    "subscription": Shape(type=EventType.UNSUBSCRIBED, detail="subscription"),
+}
+_SETUP_SENTENCE: Final = "Successfully validated SNS topic for Amazon SES event publishing."
+_SETUP_TYPE: Final = "amazonsnssubscriptionsucceeded"
+_UUID: Final = re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
+_TENANT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def read_notice(message: str, *, salt: bytes, received: datetime) -> Notice:
+    """The events of the text in an envelope's Message. `received` is the time of facts that carry none."""
+    if message.strip() == _SETUP_SENTENCE:
+        return Notice(kind=NoticeKind.SETUP)
+    try:
+        body = loads(message)
+    except BadMessage as error:
+        return _unreadable(str(error))
+    if not isinstance(body, dict):
+        return _unreadable("not a JSON object")
+    word = _type_word(body)
+    if word == _SETUP_TYPE:
+        return Notice(kind=NoticeKind.SETUP)
+    if word == "received":
+        return Notice(kind=NoticeKind.INBOUND)
+    shape = _SHAPES.get(word)
+    if shape is None:
+        return Notice(kind=NoticeKind.UNKNOWN_TYPE, keep_raw="unknown type of notification")
+    if shape.type is EventType.UNSUBSCRIBED and not _is_opt_out(_mapping(body.get(shape.detail))):
+        return Notice(kind=NoticeKind.IGNORED)
+    return _Reader(body, shape, salt, received).notice()
+
+
+class _Reader:
+    """Reads one notification of a known shape."""
+
+    def __init__(
+        self, body: Mapping[str, Any], shape: Shape, salt: bytes, received: datetime
+    ) -> None:
+        self._body = body
+        self._shape = shape
+        self._mail = _mapping(body.get("mail"))
+        self._detail = _mapping(body.get(shape.detail))
+        self._destinations = destinations(self._mail)
+        self._named, self._lost = named_recipients(
+            self._mail, self._detail, shape.recipients, self._destinations
+        )
+        self._redactor = Redactor(salt, {*self._destinations, *(n.address for n in self._named)})
+        self._message_id = _text(self._mail.get("messageId"))
+        own_time = parse_timestamp(self._detail.get("timestamp"))
+        self._fact_time = own_time or parse_timestamp(self._mail.get("timestamp"))
+        self._time = self._fact_time or received
+
+    def notice(self) -> Notice:
+        if not self._named:
+            return _unreadable("no recipient that could be told")
+        if self._message_id is None and self._fact_time is None and self._feedback_id is None:
+            return _unreadable("neither message id, nor feedback id, nor time")
+        return Notice(
+            kind=NoticeKind.EVENTS,
+            events=self._events(),
+            keep_raw="a recipient that could not be told" if self._lost else None,
+            traceparent=_matching(_TRACEPARENT, self._tag("traceparent")),
+        )
+
+    def _events(self) -> tuple[DeliveryEvent, ...]:
+        """One an id: of several entries about one recipient the first in the order of _weight counts."""
+        self._common = self._redacted_common()
+        found: dict[EventId, DeliveryEvent] = {}
+        for event in sorted(map(self._event, self._named), key=_weight):
+            found.setdefault(event.id, event)
+        return tuple(found.values())
+
+    def _event(self, named: Named) -> DeliveryEvent:
+        key = self._redactor.key(named.address)
+        bounce, complaint, reason = self._classified(named.entry)
+        kind = EventType.BOUNCED if bounce is not None else self._shape.type
+        return DeliveryEvent(
+            id=self._event_id(kind, key),
+            type=kind,
+            time=self._time,
+            recipient_key=key,
+            tenant=_matching(_TENANT, self._tag("tenant")),
+            outbox_id=_uuid(self._tag("outbox")),
+            attempt_id=_uuid(self._tag("attempt")),
+            provider_message_id=self._message_id and self._redactor.text(self._message_id, 256),
+            bounce=bounce,
+            complaint=complaint,
+            reason=reason,
+            raw=self._raw(named, key),
+        )
+
+    def _classified(
+        self, entry: Mapping[str, Any]
+    ) -> tuple[Bounce | None, Complaint | None, str | None]:
+        match self._shape.type:
+            case EventType.BOUNCED:
+                return self._bounce(entry), None, None
+            case EventType.COMPLAINED if is_suppression(
+                _text(self._detail.get("complaintSubType"))
+            ):
+                return self._suppressed_by_complaint(), None, None
+            case EventType.COMPLAINED:
+                return None, self._complaint(), None
+            case EventType.DELAYED:
+                return None, None, delay_reason(_text(self._detail.get("delayType")))
+            case EventType.REJECTED:
+                return None, None, BounceReason.CONTENT_REFUSED
+            case _:
+                return None, None, None
+
+    def _bounce(self, entry: Mapping[str, Any]) -> Bounce:
+        label, subtype = (_text(self._detail.get(n)) for n in ("bounceType", "bounceSubType"))
+        status, diagnostic = _text(entry.get("status")), _text(entry.get("diagnosticCode"))
+        kind, reason = classify_bounce(
+            label=label, subtype=subtype, status=status, diagnostic=diagnostic
+        )
+        code = smtp_status(status, diagnostic)
+        return Bounce(
+            type=kind,
+            reason=reason,
+            provider_type=label and self._redactor.text(label, 64),
+            provider_subtype=subtype and self._redactor.text(subtype, 64),
+            status=code and ".".join(map(str, code)),
+            diagnostic=diagnostic and self._redactor.text(diagnostic),
+        )
+
+    def _suppressed_by_complaint(self) -> Bounce:
+        """Nothing was sent: a refusal of the provider's list, no new complaint."""
+        subtype = _text(self._detail.get("complaintSubType")) or ""
+        return Bounce(
+            type=BounceType.PERMANENT,
+            reason=BounceReason.SUPPRESSED_BY_PROVIDER,
+            provider_type="Complaint",
+            provider_subtype=self._redactor.text(subtype, 64),
+        )
+
+    def _complaint(self) -> Complaint:
+        subtype = _text(self._detail.get("complaintSubType"))
+        return Complaint(
+            type=complaint_type(_text(self._detail.get("complaintFeedbackType"))),
+            subtype=subtype and self._redactor.text(subtype, 64),
+        )
+
+    @property
+    def _feedback_id(self) -> str | None:
+        return _text(self._detail.get("feedbackId"))
+
+    def _event_id(self, kind: EventType, key: RecipientKey) -> EventId:
+        """Of what the fact is, not of how it came: one fact in two shapes or under two SNS ids has one id."""
+        if self._shape.once:
+            which = ""
+        elif self._feedback_id is not None:
+            which = self._feedback_id
+        else:
+            which = "" if self._fact_time is None else self._fact_time.isoformat()
+        # A scanner follows several links within a millisecond.
+        link = _text(self._detail.get("link")) if kind is EventType.CLICKED else None
+        parts = (self._message_id or "", kind.value, key, which, link or "")
+        content = "\x00".join(parts).encode(errors="surrogatepass")
+        return EventId(hashlib.sha256(content).hexdigest()[:32])
+
+    def _tag(self, name: str) -> str | None:
+        value = _mapping(self._mail.get("tags")).get(name)
+        return _text(value[0] if isinstance(value, list) and value else value)
+
+    def _redacted_common(self) -> dict[str, Any]:
+        """The payload without what differs between recipients; what matters most first, since the size is bounded."""
+        shape, redact = self._shape, self._redactor.value
+        detail = {n: v for n, v in self._detail.items() if n != shape.recipients}
+        mail = {n: v for n, v in self._mail.items() if n != "destination"}
+        rest = {n: v for n, v in self._body.items() if n not in (shape.detail, "mail")}
+        keys = [self._redactor.key(address) for address in self._destinations[:64]]
+        common = {
+            shape.detail: redact(detail),
+            "mail": {"destination": keys, **(redact(mail) or {})},
+            **(redact(rest) or {}),
+        }
+        if any(is_mailbox_simulator(n.address) for n in self._named):
+            common["mailbox_simulator"] = True
+        return common
+
+    def _raw(self, named: Named, key: RecipientKey) -> Mapping[str, Any]:
+        """The redacted payload with this recipient's entry; a complaint names all, since SES only guesses who complained."""
+        shape, common = self._shape, self._common
+        if shape.recipients is None:
+            return common
+        if shape.type is EventType.DELIVERED:
+            own: list[Any] = [key]
+        elif shape.type is EventType.COMPLAINED:
+            own = [{"emailAddress": self._redactor.key(n.address)} for n in self._named]
+        else:
+            entry = {n: v for n, v in named.entry.items() if n != "emailAddress"}
+            own = [{"emailAddress": key, **(self._redactor.value(entry) or {})}]
+        detail = {**(common[shape.detail] or {}), shape.recipients: own}
+        return {**common, shape.detail: detail}
+
+
+def _unreadable(why: str) -> Notice:
+    return Notice(kind=NoticeKind.UNREADABLE, keep_raw=why)
+
+
+def _type_word(body: Mapping[str, Any]) -> str:
+    name = _text(body.get("eventType")) or _text(body.get("notificationType")) or ""
+    return re.sub(r"[\s_-]", "", name[:64]).lower()
+
+
+def _is_opt_out(subscription: Mapping[str, Any]) -> bool:
+    """Leaves everything, or a topic that the contact was not out of before."""
+    new, old = (_mapping(subscription.get(f"{a}TopicPreferences")) for a in ("new", "old"))
+    if new.get("unsubscribeAll") is True:
+        return True
+    return bool(_topics_left(new) - _topics_left(old))
+
+
+def _topics_left(preferences: Mapping[str, Any]) -> set[str]:
+    topics = preferences.get("topicSubscriptionStatus")
+    return {
+        str(topic.get("topicName"))
+        for topic in (topics if isinstance(topics, list) else ())
+        if isinstance(topic, dict) and topic.get("subscriptionStatus") == "OptOut"
+    }
+
+
+def _weight(event: DeliveryEvent) -> tuple[int, str, str]:
+    """Permanent before undetermined before transient; the rest only makes the order total."""
+    if event.bounce is None:
+        return 3, "", ""
+    order = (BounceType.PERMANENT, BounceType.UNDETERMINED, BounceType.TRANSIENT)
+    return order.index(event.bounce.type), event.bounce.status or "", event.bounce.diagnostic or ""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _uuid(text: str | None) -> UUID | None:
+    return UUID(text) if text is not None and _UUID.fullmatch(text) else None
+
+
+def _matching(pattern: re.Pattern[str], text: str | None) -> str | None:
+    return text if text is not None and pattern.fullmatch(text) else None
