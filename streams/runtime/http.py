@@ -1,5 +1,7 @@
 """Health, readiness and metrics of a process over HTTP."""
 
+import ssl
+
 import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -38,16 +40,32 @@ def _json(body: dict[str, object], *, ok: bool) -> web.Response:
 
 
 class HttpServer:
-    """An aiohttp application on one address; start() raises Misconfigured when the port is taken."""
+    """An aiohttp application on one address; start() raises Misconfigured when the port is taken.
 
-    def __init__(self, app: web.Application, *, host: str, port: int) -> None:
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    With tls it speaks HTTPS. lingering_s: how long the rest of a body is read that nobody wants any more.
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        *,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        lingering_s: float = 10.0,
+    ) -> None:
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, lingering_time=lingering_s
+        )
         self._host = host
         self._port = port
+        self._tls = tls
 
     async def start(self) -> None:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
+        site = web.TCPSite(
+            self._runner, self._host, self._port, backlog=1024, ssl_context=self._tls
+        )
         try:
             await site.start()
         except OSError as error:
