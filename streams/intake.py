@@ -1,0 +1,231 @@
+"""What becomes of one envelope of SNS: check, believe, read, publish. HTTP is one way to it, a queue can be another."""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from streams.domain.delivery_events import DeliveryEvent, encode
+from streams.domain.errors import BadMessage, Misconfigured, Unavailable
+from streams.domain.records import NewRecord, Record
+from streams.domain.ses_events import Notice, NoticeKind, read_notice
+from streams.domain.sns import (
+    SIGNATURE_VERSIONS,
+    Envelope,
+    EnvelopeType,
+    Reason,
+    Refusal,
+    TopicArn,
+    is_genuine,
+    read_envelope,
+)
+from streams.domain.sns_certificates import is_allowed_url
+from streams.domain.topics import Topics
+from streams.ports import EventPublisher, SetAside, SigningCertificates, SubscriptionConfirmer
+from streams.runtime import metrics
+from streams.runtime.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CLOCK_TOLERANCE = timedelta(minutes=5)
+NO_POSITION = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeSettings:
+    """max_age None: no limit, for the redrive of dead letters. salt: that of the recipient keys. events_topic: where events go."""
+
+    topics: frozenset[str]
+    signature_versions: frozenset[str]
+    max_age: timedelta | None
+    salt: bytes
+    events_topic: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> "IntakeSettings":
+        """Misconfigured names the variable that is missing or wrong."""
+        if not settings.sns_topics:
+            raise Misconfigured(
+                "MAILSTREAMS_SNS_TOPICS is empty: set it to the ARNs of the topics that SES publishes to, separated by commas"
+            )
+        for arn in settings.sns_topics:
+            if TopicArn.parse(arn) is None:
+                raise Misconfigured(
+                    f"MAILSTREAMS_SNS_TOPICS has {arn!r}, which is not the ARN of a standard SNS topic, "
+                    "such as arn:aws:sns:eu-central-1:111122223333:ses-events"
+                )
+        if not settings.sns_signature_versions or not SIGNATURE_VERSIONS.issuperset(
+            settings.sns_signature_versions
+        ):
+            raise Misconfigured("MAILSTREAMS_SNS_SIGNATURE_VERSIONS has to be 1, 2 or 1,2")
+        return cls(
+            topics=frozenset(settings.sns_topics),
+            signature_versions=frozenset(settings.sns_signature_versions),
+            max_age=timedelta(seconds=settings.sns_max_age_s),
+            salt=settings.salt(),
+            events_topic=Topics(prefix=settings.topic_prefix).delivery_events,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of a request. topic stands there once it is known to be one of ours."""
+
+    reason: Reason
+    detail: str = ""
+    topic: str | None = None
+
+
+class Intake:
+    """Handles envelopes one by one; calls may overlap. An event is acknowledged only after Kafka did (I8), and nothing is
+    believed or fetched before its turn (I9)."""
+
+    def __init__(
+        self,
+        settings: IntakeSettings,
+        publisher: EventPublisher,
+        unreadable: SetAside,
+        certificates: SigningCertificates,
+        confirmer: SubscriptionConfirmer,
+    ) -> None:
+        self._settings = settings
+        self._publisher = publisher
+        self._unreadable = unreadable
+        self._certificates = certificates
+        self._confirmer = confirmer
+
+    async def receive(self, body: bytes, *, now: datetime, raw_delivery: bool = False) -> Verdict:
+        """Never raises for what the body holds."""
+        envelope = read_envelope(body, raw_delivery=raw_delivery)
+        if isinstance(envelope, Refusal):
+            return Verdict(reason=envelope.reason, detail=envelope.detail)
+        refusal = self._stranger(envelope) or await self._forgery(envelope, now)
+        if refusal is None:
+            refusal = self._untimely(envelope, now)
+        if refusal is not None:
+            return refusal
+        match envelope.type:
+            case EnvelopeType.NOTIFICATION:
+                return await self._notified(envelope, body, now)
+            case EnvelopeType.SUBSCRIPTION_CONFIRMATION:
+                return await self._confirmed(envelope)
+            case EnvelopeType.UNSUBSCRIBE_CONFIRMATION:
+                return self._unsubscribed(envelope)
+
+    def _stranger(self, envelope: Envelope) -> Verdict | None:
+        """What is refused before anything is fetched."""
+        if envelope.signature_version not in self._settings.signature_versions:
+            return Verdict(
+                reason=Reason.UNSUPPORTED_VERSION,
+                detail="this SignatureVersion is not in MAILSTREAMS_SNS_SIGNATURE_VERSIONS",
+            )
+        if not is_allowed_url(envelope.certificate_url, envelope.topic):
+            return Verdict(
+                reason=Reason.BAD_CERTIFICATE_URL,
+                detail="SigningCertURL is not that of SNS in the topic's region",
+            )
+        if envelope.topic.text not in self._settings.topics:
+            return Verdict(
+                reason=Reason.UNKNOWN_TOPIC, detail="the topic is not in MAILSTREAMS_SNS_TOPICS"
+            )
+        return None
+
+    async def _forgery(self, envelope: Envelope, now: datetime) -> Verdict | None:
+        topic = envelope.topic.text
+        try:
+            certificate = await self._certificates.get(envelope.certificate_url)
+        except Unavailable as error:
+            return Verdict(reason=Reason.CERTIFICATE_UNAVAILABLE, detail=str(error), topic=topic)
+        except BadMessage as error:
+            return Verdict(reason=Reason.BAD_CERTIFICATE, detail=str(error), topic=topic)
+        if not certificate.valid_at(now):
+            return Verdict(
+                reason=Reason.BAD_CERTIFICATE,
+                detail="the certificate has expired or is not yet valid",
+                topic=topic,
+            )
+        if not is_genuine(envelope, certificate.key):
+            return Verdict(
+                reason=Reason.BAD_SIGNATURE,
+                detail="the signature does not fit",
+                topic=topic,
+            )
+        return None
+
+    def _untimely(self, envelope: Envelope, now: datetime) -> Verdict | None:
+        """Too old is a replay. From the future is a wrong clock of ours, for which no event is given up."""
+        age = now - envelope.timestamp
+        metrics.EVENTS_AGE_SECONDS.observe(max(0.0, age.total_seconds()))
+        if age < -CLOCK_TOLERANCE:
+            metrics.EVENTS_AHEAD.inc()
+        if self._settings.max_age is not None and age > self._settings.max_age:
+            return Verdict(
+                reason=Reason.STALE,
+                detail="the message is older than MAILSTREAMS_SNS_MAX_AGE_S",
+                topic=envelope.topic.text,
+            )
+        return None
+
+    async def _notified(self, envelope: Envelope, body: bytes, now: datetime) -> Verdict:
+        notice = read_notice(envelope.message, salt=self._settings.salt, received=now)
+        metrics.EVENTS_NOTICES.labels(kind=notice.kind).inc()
+        topic = envelope.topic.text
+        try:
+            await self._publish(notice)
+            if notice.keep_raw is not None:
+                await self._set_aside(body, notice.keep_raw, now)
+                return Verdict(reason=Reason.UNREADABLE, detail=notice.keep_raw, topic=topic)
+        except Unavailable as error:
+            return Verdict(reason=Reason.PUBLISH_FAILED, detail=str(error), topic=topic)
+        if notice.kind is NoticeKind.INBOUND:
+            log.error(
+                "topic of mail events carries inbound mail, which is dropped",
+                extra={"action": "events.inbound", "topic": topic},
+            )
+        return Verdict(reason=Reason.ACCEPTED, topic=topic)
+
+    async def _publish(self, notice: Notice) -> None:
+        if not notice.events:
+            return
+        trace = notice.traceparent
+        headers = () if trace is None else (("traceparent", trace.encode()),)
+        await self._publisher.publish([self._record(event, headers) for event in notice.events])
+        for event in notice.events:
+            metrics.EVENTS_PUBLISHED.labels(type=event.type).inc()
+
+    def _record(self, event: DeliveryEvent, headers: tuple[tuple[str, bytes], ...]) -> NewRecord:
+        return NewRecord(
+            topic=self._settings.events_topic,
+            key=event.recipient_key.encode(),
+            value=encode(event),
+            headers=headers,
+        )
+
+    async def _set_aside(self, body: bytes, why: str, now: datetime) -> None:
+        """The whole envelope, so that its signature can be checked again."""
+        record = Record(
+            topic=self._settings.events_topic,
+            partition=NO_POSITION,
+            offset=NO_POSITION,
+            key=None,
+            value=body,
+            timestamp_ms=int(now.timestamp() * 1000),
+        )
+        await self._unreadable.put(record, reason=why)
+
+    async def _confirmed(self, envelope: Envelope) -> Verdict:
+        topic = envelope.topic.text
+        try:
+            await self._confirmer.confirm(envelope.topic, envelope.token or "")
+        except Unavailable as error:
+            return Verdict(reason=Reason.CONFIRMATION_FAILED, detail=str(error), topic=topic)
+        log.info("subscription is confirmed", extra={"action": "events.confirmed", "topic": topic})
+        return Verdict(reason=Reason.ACCEPTED, topic=topic)
+
+    def _unsubscribed(self, envelope: Envelope) -> Verdict:
+        """A person decides: nothing subscribes again by itself."""
+        topic = envelope.topic.text
+        log.error(
+            "subscription of this endpoint was removed, no more events will come: subscribe it again if that was not meant",
+            extra={"action": "events.unsubscribed", "topic": topic},
+        )
+        return Verdict(reason=Reason.UNSUBSCRIBED, topic=topic)
