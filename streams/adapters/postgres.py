@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -50,8 +50,17 @@ def translate(error: BaseException) -> BaseException:
 class Database:
     """A pool of connections. Every method raises Unavailable when PostgreSQL is away or slow."""
 
-    def __init__(self, dsn: str, *, pool_size: int, timeout_s: float, name: str) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        pool_size: int,
+        timeout_s: float,
+        name: str,
+        server_settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._dsn = dsn
+        self._server_settings = dict(server_settings or {})
         self._pool_size = pool_size
         self._timeout_s = timeout_s
         self._name = name
@@ -73,6 +82,7 @@ class Database:
                     "timezone": "UTC",
                     # A claim or an outcome that a standby or a crash forgets would be a silent duplicate.
                     "synchronous_commit": "on",
+                    **self._server_settings,
                 },
             )
 

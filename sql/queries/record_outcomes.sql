@@ -1,0 +1,107 @@
+-- Writes what came of attempts, each under its token: a row is moved only while it is 'sending' under that attempt id.
+-- The attempt itself is always kept, also when it comes too late: what it knows is evidence. Says of each attempt whether
+-- it was applied, repeated (written before) or stale. Waits for locked rows.
+-- $1 ids uuid[], $2 attempt ids uuid[] (each once), $3 numbers int[], $4 kinds text[], $5 started timestamptz[],
+-- $6 finished timestamptz[], $7 delays in seconds float8[], $8 provider message ids text[], $9 error classes text[],
+-- $10 codes text[], $11 HTTP statuses int[], $12 reasons text[], $13 left out keys text[] (separated by commas),
+-- $14 the most attempts int
+WITH told AS MATERIALIZED (
+  SELECT t.* FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::timestamptz[], $6::timestamptz[], $7::float8[],
+    $8::text[], $9::text[], $10::text[], $11::int[], $12::text[], $13::text[]) AS t (
+    id, token, number, kind, started, finished, delay, provider_message_id, error_class, code, http_status, reason, left_out)
+),
+locked AS MATERIALIZED (
+  SELECT o.id, o.state, o.attempt_id, o.attempts, o.expires_at
+  FROM (SELECT DISTINCT id FROM told ORDER BY id) AS a
+  CROSS JOIN LATERAL (
+    SELECT o.id, o.state, o.attempt_id, o.attempts, o.expires_at
+    FROM email_outbox AS o WHERE o.id = a.id FOR NO KEY UPDATE) AS o
+),
+judged AS MATERIALIZED (
+  SELECT t.*, now.due,
+    CASE
+      WHEN t.kind = 'accepted' THEN 'submitted'
+      WHEN t.kind = 'unknown' THEN 'ambiguous'
+      WHEN t.kind IN ('permanent', 'unsendable') THEN 'failed'
+      WHEN t.kind = 'retry' AND (l.attempts >= $14::int OR now.due >= l.expires_at) THEN 'failed'
+      ELSE 'pending'
+    END AS next_state,
+    CASE WHEN t.kind IN ('throttled', 'account-stop', 'misconfigured', 'released', 'unsendable') THEN 1 ELSE 0 END AS refunded,
+    CASE
+      WHEN t.kind = 'retry' AND l.attempts >= $14::int
+        THEN 'all ' || l.attempts || ' attempts are used up, the last one: ' || coalesce(t.reason, 'no reason')
+      WHEN t.kind = 'retry' AND now.due >= l.expires_at
+        THEN 'the next attempt would come after expires_at, the last one: ' || coalesce(t.reason, 'no reason')
+      ELSE t.reason
+    END AS why
+  FROM told AS t
+  JOIN locked AS l ON l.id = t.id AND l.state = 'sending' AND l.attempt_id = t.token
+  CROSS JOIN LATERAL (SELECT statement_timestamp() + make_interval(secs => t.delay) AS due) AS now
+),
+moved AS (
+  UPDATE email_outbox AS o
+  SET state = j.next_state,
+    attempt_id = NULL,
+    attempts = greatest(o.attempts - j.refunded, 0),
+    reason = CASE WHEN j.next_state = 'submitted' THEN NULL ELSE coalesce(j.why, o.reason) END,
+    changed = statement_timestamp()
+  FROM judged AS j
+  WHERE o.id = j.id
+  RETURNING o.id, o.state, o.tenant, o.lane, o.recipient_key, o.traceparent, j.token, j.kind, j.due, j.error_class, j.why,
+    CASE WHEN j.next_state = 'failed' THEN life_cycle_event(o, 'failed', j.why) END AS event,
+    CASE WHEN j.next_state = 'failed' THEN outbox_pointer(o, statement_timestamp()) END AS pointer
+),
+returned AS (
+  DELETE FROM email_lease AS e USING told AS t WHERE e.id = t.id AND e.attempt_id = t.token
+),
+woken AS (
+  INSERT INTO email_due (id, due, tenant, lane, why)
+  SELECT m.id, m.due, m.tenant, m.lane,
+    CASE WHEN m.kind IN ('retry', 'throttled') THEN 'retry' WHEN m.kind = 'released' THEN 'released' ELSE 'paused' END
+  FROM moved AS m WHERE m.state = 'pending'
+  ORDER BY m.id
+  -- What stands there is older than the attempt.
+  ON CONFLICT (id) DO UPDATE SET due = excluded.due, why = excluded.why
+),
+unsettled AS (
+  INSERT INTO email_unsettled (attempt_id, outbox_id)
+  SELECT m.token, m.id FROM moved AS m WHERE m.state = 'ambiguous'
+  ON CONFLICT DO NOTHING
+),
+dead AS (
+  INSERT INTO dead_letter (outbox_id, tenant, lane, class, reason, attempt_id)
+  SELECT m.id, m.tenant, m.lane, coalesce(m.error_class, m.kind), coalesce(m.why, 'no reason'), m.token
+  FROM moved AS m WHERE m.state = 'failed'
+),
+announced AS (
+  INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload, tracingspancontext)
+  SELECT 'delivery-events', m.recipient_key, 'failed', m.event, 'traceparent=' || m.traceparent
+  FROM moved AS m WHERE m.state = 'failed'
+  UNION ALL
+  SELECT 'dead-letters', m.recipient_key, 'dead-letter', m.pointer || jsonb_build_object(
+      'class', coalesce(m.error_class, m.kind), 'reason', coalesce(m.why, 'no reason'), 'attempt_id', m.token),
+    'traceparent=' || m.traceparent
+  FROM moved AS m WHERE m.state = 'failed'
+),
+kept AS (
+  INSERT INTO email_attempt AS e (id, outbox_id, number, started, finished, outcome, provider_message_id, error_class, code,
+    http_status, reason, left_out)
+  SELECT t.token, t.id, t.number, t.started, t.finished, t.kind, t.provider_message_id, t.error_class, t.code,
+    t.http_status, t.reason, string_to_array(t.left_out, ',')
+  FROM told AS t WHERE t.kind NOT IN ('released', 'unsendable')
+  ORDER BY t.token
+  ON CONFLICT (id) DO UPDATE
+  SET outcome = excluded.outcome, started = coalesce(excluded.started, e.started), finished = excluded.finished,
+    provider_message_id = excluded.provider_message_id, error_class = excluded.error_class, code = excluded.code,
+    http_status = excluded.http_status, reason = excluded.reason, left_out = coalesce(excluded.left_out, e.left_out)
+  WHERE e.outcome = 'unknown' AND excluded.outcome <> 'unknown'
+)
+SELECT t.token AS attempt_id,
+  CASE
+    WHEN m.token IS NOT NULL THEN 'applied'
+    WHEN EXISTS (SELECT FROM email_attempt AS e WHERE e.id = t.token AND e.outcome = t.kind) THEN 'repeated'
+    ELSE 'stale'
+  END AS recorded,
+  m.state
+FROM told AS t
+LEFT JOIN moved AS m ON m.token = t.token

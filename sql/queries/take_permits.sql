@@ -1,0 +1,39 @@
+-- Grants permits of the shared rate to messages in the order given, each of some recipients (GCRA): those are granted whose
+-- slots begin within $3 seconds after $4 from now. No row comes back where the rate of the scope is not known.
+-- messages: how many of them, from the first; permits: their recipients; start_at: when the first slot begins; wait: seconds
+-- until asking again makes sense, where nothing was granted. Takers wait for each other.
+-- $1 scope text, $2 recipients of each message int[], $3 window in seconds float8, $4 lead in seconds float8
+WITH rate AS MATERIALIZED (
+  SELECT r.scope, r.per_second, r.next_free FROM send_rate AS r WHERE r.scope = $1 FOR NO KEY UPDATE
+),
+-- The clock is read once the lock is held.
+moment AS MATERIALIZED (
+  SELECT r.*, clock_timestamp() AS now FROM rate AS r
+),
+opened AS MATERIALIZED (
+  SELECT m.*, greatest(m.next_free, m.now + make_interval(secs => $4::float8)) AS start_at,
+    m.now + make_interval(secs => $4::float8 + $3::float8) AS closes_at
+  FROM moment AS m
+),
+asked AS MATERIALIZED (
+  SELECT a.recipients, sum(a.recipients) OVER (ORDER BY a.number) - a.recipients AS before
+  FROM unnest($2::int[]) WITH ORDINALITY AS a (recipients, number)
+),
+granted AS MATERIALIZED (
+  SELECT o.*, (
+      SELECT count(*) FROM asked AS a WHERE o.start_at + make_interval(secs => a.before / o.per_second) <= o.closes_at
+    ) AS messages, (
+      SELECT coalesce(sum(a.recipients), 0) FROM asked AS a
+      WHERE o.start_at + make_interval(secs => a.before / o.per_second) <= o.closes_at
+    ) AS permits
+  FROM opened AS o
+),
+moved AS (
+  UPDATE send_rate AS s
+  SET next_free = g.start_at + make_interval(secs => g.permits / g.per_second), granted = s.granted + g.permits
+  FROM granted AS g WHERE s.scope = g.scope AND g.permits > 0
+)
+SELECT g.messages::int, g.permits::int, g.per_second, extract(epoch FROM g.start_at)::float8 AS start_at,
+  extract(epoch FROM g.now)::float8 AS server_now,
+  greatest(extract(epoch FROM g.start_at - g.closes_at), 0)::float8 AS wait
+FROM granted AS g

@@ -1,0 +1,187 @@
+"""The sender's statements on PostgreSQL: reading, closing, claiming, outcomes, permits, pauses, templates."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from streams.adapters.postgres import Database
+from streams.domain.addresses import RecipientKey
+from streams.domain.attempts import (
+    AttemptId,
+    Claim,
+    ClaimRequest,
+    Email,
+    Outcome,
+    Pause,
+    Presence,
+    Recorded,
+    Verdict,
+)
+from streams.domain.pacing import WINDOW_S, Grant, ServerClock
+from streams.domain.pointers import Pointer
+from streams.domain.templates import Template, TemplateName
+from streams.domain.topics import Lane
+
+# For the pool of a sender: its statements read by key only. A generic plan that was made while a table was small must
+# not read the whole of it later, and compiling costs more than any of them.
+PLANNER: Final = {"enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
+WHO: Final = "sender"
+
+
+class OutboxStore:
+    """One statement a method. Unavailable when PostgreSQL is away: then a statement may have been done or not."""
+
+    def __init__(self, database: Database, *, max_attempts: int) -> None:
+        self._database = database
+        self._max_attempts = max_attempts
+        self._clock = ServerClock()
+
+    async def start(self) -> None:
+        await self._database.start()
+
+    async def stop(self) -> None:
+        await self._database.stop()
+
+    async def read_pending(self, pointers: Sequence[Pointer]) -> list[Presence]:
+        """Of each pointer, in order, whether its row still waits to be sent."""
+        rows = await self._database.rows(
+            "read_pending", [p.id for p in pointers], [p.xid for p in pointers]
+        )
+        found = {row["id"]: Presence(row["presence"]) for row in rows}
+        return [found[pointer.id] for pointer in pointers]
+
+    async def close_unsendable(self, ids: Sequence[UUID]) -> dict[UUID, Verdict]:
+        """Writes SUPPRESSED or EXPIRED where the database confirms it; the ids that it did not confirm are left out."""
+        rows = await self._database.rows("close_unsendable", list(ids))
+        return {row["id"]: Verdict(row["verdict"]) for row in rows}
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, lease_s: float) -> list[Claim]:
+        """A claim for each request, in order. Each id may be asked for once in a batch."""
+        ids = [request.id for request in requests]
+        if len(set(ids)) != len(ids):
+            raise ValueError("an id is asked for twice in one batch")
+        rows = await self._database.rows(
+            "claim_emails",
+            ids,
+            [request.attempt_id for request in requests],
+            [request.xid for request in requests],
+            lease_s,
+        )
+        found = {row["id"]: _claim(row) for row in rows}
+        return [found[id_] for id_ in ids]
+
+    async def record(self, outcomes: Sequence[Outcome]) -> dict[AttemptId, Recorded]:
+        """Writes the outcomes, each under its token. Safe to repeat."""
+        rows = await self._database.rows("record_outcomes", *_columns(outcomes), self._max_attempts)
+        return {AttemptId(row["attempt_id"]): Recorded(row["recorded"]) for row in rows}
+
+    async def take_permits(
+        self, scope: str, recipients: Sequence[int], *, lead_s: float
+    ) -> tuple[Grant, ServerClock] | None:
+        """Permits for the first of these messages, and the server's clock; None while the rate is not known."""
+        asked_at = time.monotonic()
+        rows = await self._database.rows("take_permits", scope, list(recipients), WINDOW_S, lead_s)
+        answered_at = time.monotonic()
+        if not rows:
+            return None
+        row = rows[0]
+        self._clock.observe(
+            asked_at=asked_at, server_now=row["server_now"], answered_at=answered_at
+        )
+        return Grant(
+            messages=row["messages"],
+            permits=row["permits"],
+            start_at=row["start_at"],
+            per_second=row["per_second"],
+            wait_s=row["wait"],
+        ), self._clock
+
+    async def pause(self, pause: Pause) -> None:
+        """Stops something for all senders; a longer pause of somebody else stays as it is."""
+        await self._database.rows(
+            "add_pause", pause.scope, pause.value, pause.reason, WHO, pause.seconds
+        )
+
+    async def templates(self, names: Sequence[TemplateName]) -> dict[TemplateName, Template]:
+        """The templates of these names; those that do not exist are left out."""
+        rows = await self._database.rows(
+            "read_templates",
+            [n.tenant for n in names],
+            [n.name for n in names],
+            [n.version for n in names],
+        )
+        return {
+            TemplateName(row["tenant"], row["name"], row["asked_version"]): Template(
+                name=TemplateName(row["tenant"], row["name"], row["version"]),
+                subject=row["subject"],
+                text=row["text"],
+                html=row["html"],
+            )
+            for row in rows
+        }
+
+
+def _claim(row: asyncpg.Record) -> Claim:
+    verdict = Verdict(row["verdict"])
+    email = _email(row) if verdict is Verdict.CLAIMED else None
+    return Claim(id=row["id"], verdict=verdict, email=email)
+
+
+def _email(row: asyncpg.Record) -> Email:
+    left_out = frozenset(row["left_out"] or ())
+    return Email(
+        id=row["id"],
+        attempt_id=AttemptId(row["attempt_id"]),
+        attempt=row["attempts"],
+        tenant=row["tenant"],
+        lane=Lane(row["lane"]),
+        recipient=row["recipient"],
+        recipient_key=RecipientKey(row["recipient_key"]),
+        cc=_kept(row["cc"], row["cc_keys"], left_out),
+        bcc=_kept(row["bcc"], row["bcc_keys"], left_out),
+        left_out=tuple(sorted(left_out)),
+        sender=row["sender"],
+        reply_to=row["reply_to"],
+        subject=row["subject"],
+        text=row["text"],
+        html=row["html"],
+        template=row["template"],
+        template_version=row["template_version"],
+        variables=_json(row["variables"]),
+        headers=_json(row["headers"]),
+        tags=_json(row["tags"]),
+        traceparent=row["traceparent"],
+    )
+
+
+def _kept(
+    addresses: list[str] | None, keys: list[str] | None, left_out: frozenset[str]
+) -> tuple[str, ...]:
+    pairs = zip(addresses or (), keys or (), strict=True)
+    return tuple(address for address, key in pairs if key not in left_out)
+
+
+def _json(text: str | None) -> dict[str, Any]:
+    return {} if text is None else orjson.loads(text)
+
+
+def _columns(outcomes: Sequence[Outcome]) -> list[list[Any]]:
+    return [
+        [o.id for o in outcomes],
+        [o.attempt_id for o in outcomes],
+        [o.number for o in outcomes],
+        [o.kind for o in outcomes],
+        [o.started for o in outcomes],
+        [o.finished for o in outcomes],
+        [o.delay_s for o in outcomes],
+        [o.provider_message_id for o in outcomes],
+        [o.error_class for o in outcomes],
+        [o.code for o in outcomes],
+        [o.http_status for o in outcomes],
+        [o.reason for o in outcomes],
+        [",".join(o.left_out) or None for o in outcomes],
+    ]

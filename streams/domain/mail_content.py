@@ -1,0 +1,111 @@
+"""The body of SES v2 SendEmail for a claimed row. What SES would refuse is refused here, with what to change."""
+
+import re
+from typing import Any, Final
+
+import orjson
+
+from streams.domain.attempts import Email
+from streams.domain.errors import BadMessage
+from streams.domain.templates import Content
+
+CHARSET: Final = "UTF-8"
+# SES takes 40 MB after base64, which makes 4 bytes of 3; headers and MIME need some.
+LARGEST_BODY: Final = (40 * 1024 * 1024 - 64 * 1024) * 3 // 4
+_TAG: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")
+_TAG_NAME: Final = re.compile(r"(ses:)?[A-Za-z0-9_-]{1,252}")
+_HEADER_NAME: Final = re.compile(r"[!-9;-~]{1,126}")
+_HEADER_VALUE: Final = re.compile(r"[ -~]{1,870}")
+
+
+def own_content(email: Email) -> Content:
+    """The content that stands in the row itself; BadMessage if there is none."""
+    if email.subject is None or (email.text is None and email.html is None):
+        raise BadMessage("the row has neither a template nor a subject and a body: insert it anew")
+    return Content(subject=email.subject, text=email.text, html=email.html)
+
+
+def send_email_body(email: Email, content: Content, *, configuration_set: str) -> bytes:
+    """The JSON that is signed and posted, always with the configuration set and our tags."""
+    _check_size(content)
+    body: dict[str, Any] = {
+        "FromEmailAddress": _one_line(email.sender, "sender"),
+        "Destination": _destination(email),
+        "Content": {"Simple": _simple(email, content)},
+        "EmailTags": _tags(email),
+        "ConfigurationSetName": configuration_set,
+    }
+    if email.reply_to is not None:
+        body["ReplyToAddresses"] = [_one_line(email.reply_to, "reply_to")]
+    try:
+        return orjson.dumps(body)
+    except TypeError as error:  # a lone surrogate, which variables can carry and UTF-8 cannot
+        raise BadMessage(
+            "the content has characters that UTF-8 cannot write: correct it and send again"
+        ) from error
+
+
+def _destination(email: Email) -> dict[str, list[str]]:
+    lists = {
+        "ToAddresses": (email.recipient,),
+        "CcAddresses": email.cc,
+        "BccAddresses": email.bcc,
+    }
+    return {
+        name: [_one_line(a, name) for a in addresses]
+        for name, addresses in lists.items()
+        if addresses
+    }
+
+
+def _simple(email: Email, content: Content) -> dict[str, Any]:
+    parts = {"Text": content.text, "Html": content.html}
+    simple: dict[str, Any] = {
+        "Subject": _data(_one_line(content.subject, "subject")),
+        "Body": {name: _data(part) for name, part in parts.items() if part is not None},
+    }
+    if email.headers:
+        simple["Headers"] = [_header(name, value) for name, value in email.headers.items()]
+    return simple
+
+
+def _data(text: str) -> dict[str, str]:
+    return {"Data": text, "Charset": CHARSET}
+
+
+def _tags(email: Email) -> list[dict[str, str]]:
+    tags = dict(email.tags)
+    tags |= {"attempt": str(email.attempt_id), "outbox": str(email.id), "tenant": email.tenant}
+    if email.traceparent is not None:
+        tags["traceparent"] = email.traceparent
+    for name, value in tags.items():
+        if not (_TAG_NAME.fullmatch(name) and _TAG.fullmatch(value)):
+            raise BadMessage(
+                "a tag is not what SES takes: use 1 to 256 ASCII letters, digits, _ and - in its name and value"
+            )
+    return [{"Name": name, "Value": value} for name, value in tags.items()]
+
+
+def _header(name: str, value: str) -> dict[str, str]:
+    if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+        raise BadMessage(
+            "a header is not what SES takes: its name needs 1 to 126 visible ASCII characters without a colon, "
+            "its value 1 to 870 printable ASCII characters"
+        )
+    return {"Name": name, "Value": value}
+
+
+def _one_line(text: str, field: str) -> str:
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+        raise BadMessage(f"{field} has a line break or control character: take it out")
+    return text
+
+
+def _check_size(content: Content) -> None:
+    size = sum(
+        len(part.encode("utf-8", "replace")) for part in (content.text, content.html) if part
+    )
+    if size > LARGEST_BODY:
+        raise BadMessage(
+            f"text and html have {size} bytes, SES takes at most {LARGEST_BODY} before base64: shorten them"
+        )

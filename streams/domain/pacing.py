@@ -1,0 +1,113 @@
+"""Permits of the shared rate: the slots of a grant on our own clock, and how many permits are worth asking for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+# The slots of a grant begin within so long a window.
+WINDOW_S: Final = 0.2
+# A call may be so late in its slot. In any second, calls that are up to 50 ms late are at most 5 % more than the rate,
+# which the default safety factor of 0.95 covers.
+LATENESS_S: Final = 0.05
+LONGEST_LEAD_S: Final = 1.0
+_DRIFT: Final = 2e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Permits for the first messages of a question. start_at is the server's clock, seconds since 1970."""
+
+    messages: int
+    permits: int
+    start_at: float
+    per_second: float
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """When one call may begin, on our monotonic clock."""
+
+    earliest: float
+    latest: float
+
+
+class ServerClock:
+    """The server's clock as seen from our monotonic one, known within bounds that answers make narrower.
+
+    What begins counts from the arrival of an answer, what ends from the sending of its question: so neither a slow
+    answer nor a frozen process moves a slot.
+    """
+
+    __slots__ = ("_at", "_high", "_low")
+
+    def __init__(self) -> None:
+        self._low = float("-inf")
+        self._high = float("inf")
+        self._at = 0.0
+
+    def observe(self, *, asked_at: float, server_now: float, answered_at: float) -> None:
+        """The server's clock showed server_now at some moment between our two."""
+        low, high = asked_at - server_now, answered_at - server_now
+        drift = (answered_at - self._at) * _DRIFT
+        self._low, self._high = max(low, self._low - drift), min(high, self._high + drift)
+        if self._low > self._high:  # one of the clocks was set
+            self._low, self._high = low, high
+        self._at = answered_at
+
+    def begin(self, server_time: float) -> float:
+        """Our time at which the server's clock shows at least this."""
+        return server_time + self._high
+
+    def end(self, server_time: float) -> float:
+        """Our time at which the server's clock shows at most this."""
+        return server_time + self._low
+
+
+def slots(grant: Grant, clock: ServerClock, recipients: Sequence[int]) -> list[Slot]:
+    """A slot for each message, in order; never for more messages or recipients than were granted."""
+    found: list[Slot] = []
+    before = 0
+    for count in recipients[: grant.messages]:
+        if before + count > grant.permits:
+            break
+        at = grant.start_at + before / grant.per_second
+        found.append(Slot(earliest=clock.begin(at), latest=clock.end(at) + LATENESS_S))
+        before += count
+    return found
+
+
+class Pace:
+    """How many messages to ask permits for, and how far ahead their first slot should begin.
+
+    Permits that are not used are void for everybody: the size grows while every slot is met and halves when one is
+    missed, and the lead follows the time that it takes from a grant to the first call.
+    """
+
+    __slots__ = ("_lead", "_most", "_size")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = min(16, most)
+        self._lead = 0.01
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def lead_s(self) -> float:
+        return self._lead
+
+    def prepared(self, seconds: float) -> None:
+        """So long took it from a grant to calls that could begin."""
+        self._lead = min(max(seconds, 0.8 * self._lead + 0.2 * seconds), LONGEST_LEAD_S)
+
+    def met(self, calls: int) -> None:
+        """So many calls of one batch were all in time."""
+        if calls >= self._size:
+            self._size = min(self._size * 2, self._most)
+
+    def missed(self) -> None:
+        """A slot of a batch was given up."""
+        self._size = max(self._size // 2, 1)
