@@ -38,7 +38,6 @@ UNREADABLE_RECORDS = Counter(
     ["stage"],
 )
 
-
 # Events ---------------------------------------------------------------------------------------------------------------
 
 EVENTS_REQUESTS = Counter(
@@ -91,4 +90,85 @@ EVENTS_AHEAD = Counter(
 EVENTS_IN_FLIGHT = Gauge(
     "mailstreams_events_in_flight",
     "Requests under way. At the bound of 256 we answer 503: Kafka is slow, or more processes are needed.",
+)
+
+# Recipients -----------------------------------------------------------------------------------------------------------
+
+CONSUMER_GAP = Counter(
+    "mailstreams_consumer_gap_records_total",
+    "Records that were gone from the topic before this consumer read them: retention was shorter than its outage. "
+    "Any: facts are missing; give the topic a longer retention, and find out why the consumer was behind.",
+    ["stage"],
+)
+CONSUMER_RESETS = Counter(
+    "mailstreams_consumer_position_resets_total",
+    "Partitions whose end was before our committed position, read again from their start: the topic was made anew or lost its end.",
+    ["stage"],
+)
+CONSUMER_HALTED = Gauge(
+    "mailstreams_consumer_halted",
+    "1 while a consumer reads nothing more, since too many records in a short time were unreadable: we, or the writer of "
+    "the topic, have a bug. Look at <topic>.unreadable and the log, mend it, start again.",
+    ["stage"],
+)
+RECIPIENTS_EVENTS = Counter(
+    "mailstreams_recipients_events_total",
+    "New facts by their type, each counted once however often it arrives.",
+    ["type"],
+)
+RECIPIENTS_BOUNCES = Counter(
+    "mailstreams_recipients_bounces_total",
+    "New bounces by how final they are and why. reputation or policy growing: a provider blocks us, not the addresses; "
+    "content-refused or message-too-large: our own mail is at fault.",
+    ["type", "reason"],
+)
+RECIPIENTS_COMPLAINTS = Counter(
+    "mailstreams_recipients_complaints_total",
+    "New complaints by the type that the mailbox provider gave (unknown: none).",
+    ["type"],
+)
+RECIPIENTS_RATE_BOUNCES = Counter(
+    "mailstreams_recipients_rate_hard_bounces_total",
+    "Bounces as Amazon counts them for the reputation of the account. Divided by accepted messages: 5 % is a review, 10 % a pause.",
+)
+RECIPIENTS_RATE_COMPLAINTS = Counter(
+    "mailstreams_recipients_rate_complaints_total",
+    "Complaints as Amazon counts them, one a complaint however many people it names. 0.1 % is a review, 0.5 % a pause.",
+)
+RECIPIENTS_UNMATCHED = Counter(
+    "mailstreams_recipients_unmatched_events_total",
+    "New facts that were kept without a message of ours. Growing: somebody else sends with our configuration set or identity, "
+    "or notifications come without our tags.",
+)
+RECIPIENTS_MATCHED = Counter(
+    "mailstreams_recipients_matched_later_total",
+    "Facts that found their message, or its attempt, after they had been kept.",
+)
+RECIPIENTS_SUPPRESSIONS = Counter(
+    "mailstreams_recipients_suppressions_total",
+    "Rows of table suppression that events made or changed.",
+)
+RECIPIENTS_FORGOTTEN = Counter(
+    "mailstreams_recipients_forgotten_attempts_total",
+    "Facts about attempts that the database does not know. Any: a failover lost what was committed; use synchronous replication.",
+)
+RECIPIENTS_SECONDS = Histogram(
+    "mailstreams_recipients_fold_seconds",
+    "Transaction of one batch of events. Growing towards a second: PostgreSQL is slow, or rows are locked for long.",
+    buckets=SECONDS,
+)
+FOLD_CONFLICTS = Counter(
+    "mailstreams_recipients_conflicts_total",
+    "Folds that were tried again after a deadlock or a serialisation failure. A few are normal with several replicas.",
+)
+SETTLED = Counter(
+    "mailstreams_outbox_settled_total",
+    "Rows that evidence moved, by where from. ambiguous: a call of unknown outcome turned out taken; held: the same after a person "
+    "was asked; pending: an older attempt had been taken; refused: proven not taken, it is tried again.",
+    ["stage", "origin"],
+)
+DUPLICATES = Counter(
+    "mailstreams_outbox_duplicates_total",
+    "Messages that SES is now known to have taken twice. Any: a person or a policy had one sent again whose first call was taken.",
+    ["stage"],
 )

@@ -1,0 +1,175 @@
+"""A member of a Kafka consumer group that reads in batches and commits by hand, after the outcome."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.structs import ConsumerRecord
+
+from streams.adapters.kafka import client_options, kafka_errors
+from streams.domain.errors import Misconfigured, Unavailable
+from streams.domain.records import Record, TopicPartition
+from streams.runtime import metrics
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.5
+# A poll waits for the end of a rebalance, a commit for the coordinator: both without a bound of their own.
+PATIENCE_S: Final = 30.0
+
+
+class GroupConsumer:
+    """Starts where the group committed, else at the start of the log. A position outside of the log goes on from the log's start,
+    and what is missing is counted. Records of control and transactions are not expected in its topics."""
+
+    def __init__(
+        self, bootstrap_servers: str, *, topic: str, group: str, stage: str, max_records: int = 500
+    ) -> None:
+        self._options = client_options(bootstrap_servers, f"mailstreams-{stage}")
+        self._topic = topic
+        self._group = group
+        self._stage = stage
+        self._max_records = max_records
+        self._consumer: AIOKafkaConsumer | None = None
+        self._positions = _Positions(stage)
+
+    async def start(self) -> None:
+        """Joins the group; Unavailable without a broker, Misconfigured without the topic."""
+        consumer = AIOKafkaConsumer(
+            **self._options,
+            group_id=self._group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=1000,
+            session_timeout_ms=10_000,
+        )
+        try:
+            async with kafka_errors():
+                await consumer.start()
+                known = await consumer.topics()
+            if self._topic not in known:
+                raise Misconfigured(
+                    f'topic {self._topic} does not exist: run "mailstreams migrate" first'
+                )
+        except BaseException:
+            await consumer.stop()
+            raise
+        consumer.subscribe([self._topic], listener=_Listener(consumer, self._positions))
+        self._consumer = consumer
+
+    async def stop(self) -> None:
+        """Leaves the group."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        try:
+            async with kafka_errors(), asyncio.timeout(PATIENCE_S):
+                await consumer.stop()
+        except Unavailable:
+            log.warning("consumer did not leave its group", extra={"action": "consumer.not_left"})
+
+    async def poll(self) -> Sequence[Record]:
+        """The next records, in order within each partition; none after half a second without any."""
+        consumer = self._started()
+        async with kafka_errors(), asyncio.timeout(PATIENCE_S):
+            found = await consumer.getmany(
+                timeout_ms=int(POLL_S * 1000), max_records=self._max_records
+            )
+        records = [_record(r) for part in found.values() for r in part]
+        self._positions.read(records)
+        return records
+
+    async def commit(self, records: Sequence[Record]) -> None:
+        """Commits the positions after these records, where the partition is still ours; its new owner reads the rest again."""
+        consumer = self._started()
+        ours = consumer.assignment()
+        ends = {
+            KafkaPartition(*partition): end
+            for partition, end in _ends(records).items()
+            if KafkaPartition(*partition) in ours
+        }
+        if not ends:
+            return
+        try:
+            async with kafka_errors(), asyncio.timeout(PATIENCE_S):
+                await consumer.commit(ends)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, (CommitFailedError, IllegalStateError)):
+                raise
+            log.info("positions are committed by their new owner", extra={"action": "commit.lost"})
+
+    def _started(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            raise Unavailable("Kafka: the consumer is not started")
+        return self._consumer
+
+
+class _Positions:
+    """The offset that comes next in each partition, to notice what is missing."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._next: dict[TopicPartition, int] = {}
+
+    def assigned(self, partition: TopicPartition, committed: int | None) -> None:
+        self._next.pop(partition, None)
+        if committed is not None:
+            self._next[partition] = committed
+
+    def read(self, records: Iterable[Record]) -> None:
+        for record in records:
+            partition = record.topic_partition
+            expected = self._next.get(partition, record.offset)
+            if record.offset > expected:
+                metrics.CONSUMER_GAP.labels(stage=self._stage).inc(record.offset - expected)
+                self._report("records are gone from the topic", "consumer.gap", record, expected)
+            elif record.offset < expected:
+                metrics.CONSUMER_RESETS.labels(stage=self._stage).inc()
+                self._report("topic begins anew", "consumer.position_reset", record, expected)
+            self._next[partition] = record.offset + 1
+
+    def _report(self, sentence: str, action: str, record: Record, expected: int) -> None:
+        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        log.error(sentence, extra={"action": action, "expected": expected, **where})
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
+    def __init__(self, consumer: AIOKafkaConsumer, positions: _Positions) -> None:
+        self._consumer = consumer
+        self._positions = positions
+
+    async def on_partitions_revoked(self, revoked: Iterable[KafkaPartition]) -> None:
+        """What was read of them and is not committed is read again by their new owner."""
+
+    async def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
+        for partition in assigned:
+            committed = await self._consumer.committed(partition)
+            self._positions.assigned(TopicPartition(*partition), committed)
+        log.info(
+            "partitions are assigned",
+            extra={"action": "consumer.assigned", "partitions": sorted(p[1] for p in assigned)},
+        )
+
+
+def _ends(records: Iterable[Record]) -> dict[TopicPartition, int]:
+    ends: dict[TopicPartition, int] = {}
+    for record in records:
+        partition = record.topic_partition
+        ends[partition] = max(ends.get(partition, 0), record.offset + 1)
+    return ends
+
+
+def _record(found: ConsumerRecord) -> Record:
+    return Record(
+        topic=found.topic,
+        partition=found.partition,
+        offset=found.offset,
+        key=found.key,
+        value=found.value,
+        headers=tuple(found.headers),
+        timestamp_ms=found.timestamp,
+    )

@@ -1,0 +1,311 @@
+"""mail.delivery-events -> facts, suppressions and settled rows in PostgreSQL: a fold that no order and no repetition changes."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from streams.domain import facts as adding_up
+from streams.domain.bounce_rules import ANY, complaint_share, hard_bounce_share
+from streams.domain.delivery_events import DeliveryEvent, EventType
+from streams.domain.errors import BadMessage
+from streams.domain.event_records import read_event
+from streams.domain.facts import Kept, Placed, RecipientState, Settled
+from streams.domain.records import Record
+from streams.ports import Facts, FactsTransaction, RecordConsumer, SetAside
+from streams.runtime import metrics
+from streams.runtime.lifecycle import Health, run_loop
+
+log = logging.getLogger(__name__)
+
+STAGE: Final = "recipients"
+# Events that have found no message within this time are of somebody else's mail.
+UNMATCHED_FOR: Final = timedelta(days=3)
+FRESH: Final = timedelta(minutes=2)
+MATCH_EVERY_S: Final = 2.0
+PAGE: Final = 1000
+HALTED_PAUSE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """What one transaction did."""
+
+    kept: Sequence[Kept] = ()
+    settled: Settled = field(default_factory=Settled)
+    suppressions: int = 0
+    forgotten: int = 0
+    duplicates: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records that were read and are not committed yet, with what is left to do of them."""
+
+    records: Sequence[Record]
+    events: list[tuple[Record, DeliveryEvent]] = field(default_factory=list)
+    unreadable: list[tuple[Record, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class UnreadableLimit:
+    """More unreadable records than this in so many seconds: then the fault is ours, and nothing more is set aside."""
+
+    most: int = 100
+    within_s: float = 600.0
+    clock: Callable[[], float] = time.monotonic
+    _seen: deque[float] = field(default_factory=deque)
+
+    def allows(self, count: int) -> bool:
+        """Whether so many more may be set aside now."""
+        now = self.clock()
+        while self._seen and now - self._seen[0] > self.within_s:
+            self._seen.popleft()
+        return len(self._seen) + count <= self.most
+
+    def add(self) -> None:
+        self._seen.append(self.clock())
+
+
+class Recipients:
+    """The stage. Owns the consumer and the facts: starts and stops both."""
+
+    name: Final = STAGE
+
+    def __init__(
+        self,
+        *,
+        consumer: RecordConsumer,
+        facts: Facts,
+        unreadable: SetAside,
+        limit: UnreadableLimit | None = None,
+    ) -> None:
+        self.health = Health(stage=STAGE)
+        self._consumer = consumer
+        self._facts = facts
+        self._unreadable = unreadable
+        self._limit = limit or UnreadableLimit()
+        self._stopping = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._running = False
+        self._batch: Batch | None = None
+        self._halted = False
+        self._looked_until = datetime.min.replace(tzinfo=UTC)
+
+    async def start(self) -> None:
+        self._stopping.clear()
+        await self._facts.start()
+        await self._consumer.start()
+
+    async def run(self) -> None:
+        """Folds until stop()."""
+        self._running = True
+        duties = {"fold": self._fold_next, "match_unmatched_events": self.match_unmatched_events}
+        loops = [
+            asyncio.create_task(
+                run_loop(step, name=name, health=self.health, stopping=self._stopping)
+            )
+            for name, step in duties.items()
+        ]
+        try:
+            await asyncio.gather(*loops)
+        finally:
+            self._stopping.set()
+            await asyncio.gather(*loops, return_exceptions=True)
+            self._running = False
+            self._stopped.set()
+
+    async def stop(self) -> None:
+        """Finishes the batch under way, then leaves the group."""
+        self._stopping.set()
+        if self._running:
+            await self._stopped.wait()
+        await self._consumer.stop()
+        await self._facts.stop()
+
+    async def _fold_next(self) -> float:
+        """Read, fold, commit; a batch is kept until all of that is done."""
+        if self._halted:
+            return HALTED_PAUSE_S
+        if self._batch is None:
+            records = await self._consumer.poll()
+            if not records:
+                return 0.0
+            batch = read(records)
+            if not self._limit.allows(len(batch.unreadable)):
+                await self._halt(records[0])
+                return HALTED_PAUSE_S
+            self._batch = batch
+        await self._work_off(self._batch)
+        await self._consumer.commit(self._batch.records)
+        self._batch = None
+        return 0.0
+
+    async def _work_off(self, batch: Batch) -> None:
+        """Safe to repeat after an error: what is done is taken off the batch, and folding twice changes nothing."""
+        if batch.events:
+            batch.unreadable += await self._fold(batch.events)
+            batch.events = []
+        while batch.unreadable:
+            record, reason = batch.unreadable[0]
+            await self._unreadable.put(record, reason=reason)
+            self._limit.add()
+            batch.unreadable.pop(0)
+
+    async def _fold(
+        self, events: Sequence[tuple[Record, DeliveryEvent]]
+    ) -> list[tuple[Record, str]]:
+        """Folds them; returns those that PostgreSQL refuses, found by halving."""
+        try:
+            with metrics.RECIPIENTS_SECONDS.time():
+                work = partial(fold, events=[event for _, event in events])
+                folded = await self._facts.transact(work)
+        except BadMessage as error:
+            if len(events) == 1:
+                return [(events[0][0], str(error))]
+            half = len(events) // 2
+            return [*await self._fold(events[:half]), *await self._fold(events[half:])]
+        count(folded)
+        return []
+
+    async def _halt(self, record: Record) -> None:
+        self._halted = True
+        metrics.CONSUMER_HALTED.labels(stage=STAGE).set(1)
+        reason = (
+            f"more than {self._limit.most} unreadable records within {self._limit.within_s:g} s: "
+            f"reading stopped at {record.topic}, partition {record.partition}, offset {record.offset}"
+        )
+        self.health.not_ready("records", reason)
+        log.critical(
+            "consumer stops, too many records are unreadable",
+            extra={
+                "action": "consumer.halted",
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+            },
+        )
+        await self._consumer.stop()
+
+    async def match_unmatched_events(self) -> float:
+        """Folds kept events again whose message is known by now: the fresh ones every time, the older ones page by page."""
+        now = datetime.now(UTC)
+        await self._match(after=now - FRESH, before=now)
+        oldest = now - UNMATCHED_FOR
+        page_end = await self._match(after=max(self._looked_until, oldest), before=now - FRESH)
+        self._looked_until = page_end or oldest
+        return MATCH_EVERY_S
+
+    async def _match(self, *, after: datetime, before: datetime) -> datetime | None:
+        """Matches one page; its end, or None if there is no further one."""
+        page = await self._facts.unmatched(after=after, before=before, limit=PAGE)
+        if page.events:
+            count(await self._facts.transact(partial(fold, events=page.events)))
+        return page.last_received if page.examined == PAGE else None
+
+
+def read(records: Sequence[Record]) -> Batch:
+    """The events of records; what the relay tells of rows' own life is left out."""
+    batch = Batch(records=records)
+    for record in records:
+        try:
+            event = read_event(record.value)
+        except BadMessage as error:
+            batch.unreadable.append((record, str(error)))
+        else:
+            if not event.type.is_life_cycle:
+                batch.events.append((record, event))
+    return batch
+
+
+async def fold(transaction: FactsTransaction, *, events: Sequence[DeliveryEvent]) -> Folded:
+    """One batch of events: correlate, lock, keep, add up what is new, settle."""
+    placed = await transaction.correlate(adding_up.distinct(events))
+    await transaction.lock(_scopes(placed))
+    kept = await transaction.keep(placed)
+    taken = [k.placed for k in kept]
+    changes = adding_up.fold(taken)
+    if changes.outcomes:
+        await transaction.merge_outcomes(changes.outcomes)
+    if changes.states:
+        await transaction.merge_states(changes.states)
+    late = [k.placed for k in kept if not k.is_new and k.placed.outbox_id is not None]
+    if late:
+        await _withdraw_unattributed(transaction, late)
+    suppressed = await transaction.suppress(changes.suppressions) if changes.suppressions else 0
+    forgotten = [p for p in taken if p.forgotten]
+    duplicates = await transaction.remember_attempts(forgotten) if forgotten else 0
+    outbox_ids = sorted({p.outbox_id for p in taken if p.outbox_id is not None})
+    return Folded(
+        kept=kept,
+        settled=await transaction.settle(outbox_ids) if outbox_ids else Settled(),
+        suppressions=suppressed,
+        forgotten=len(forgotten),
+        duplicates=duplicates,
+    )
+
+
+def _scopes(placed: Sequence[Placed]) -> list[tuple[str, Any]]:
+    """The recipients' rows that a fold of these may change."""
+    unattributed = {(ANY, p.event.recipient_key) for p in placed if p.stored_unmatched}
+    return sorted({p.scope for p in placed} | unattributed)
+
+
+async def _withdraw_unattributed(transaction: FactsTransaction, late: Sequence[Placed]) -> None:
+    """What these events caused for all tenants while their message was unknown is derived again from the others of that kind."""
+    keys = sorted({p.event.recipient_key for p in late})
+    await transaction.lock([(ANY, key) for key in keys])
+    history = adding_up.fold(Placed(event=e) for e in await transaction.unattributed(keys))
+    states = {state.recipient_key: state for state in history.states}
+    empty = [RecipientState(tenant=ANY, recipient_key=key) for key in keys if key not in states]
+    await transaction.restate([*states.values(), *empty])
+    if await transaction.withdraw([(p.event.recipient_key, p.event.id) for p in late]):
+        await transaction.suppress(history.suppressions)
+
+
+def count(folded: Folded) -> None:
+    """Counts what one committed transaction did; every fact once."""
+    for kept in folded.kept:
+        if kept.is_new:
+            _count_new(kept.placed)
+        else:
+            metrics.RECIPIENTS_MATCHED.inc()
+    metrics.RECIPIENTS_SUPPRESSIONS.inc(folded.suppressions)
+    metrics.RECIPIENTS_FORGOTTEN.inc(folded.forgotten)
+    settled = folded.settled
+    metrics.DUPLICATES.labels(stage=STAGE).inc(folded.duplicates + settled.duplicates)
+    for origin, rows in settled.by_origin().items():
+        metrics.SETTLED.labels(stage=STAGE, origin=origin).inc(rows)
+
+
+def _count_new(placed: Placed) -> None:
+    event = placed.event
+    metrics.RECIPIENTS_EVENTS.labels(type=event.type.value).inc()
+    if placed.outbox_id is None:
+        metrics.RECIPIENTS_UNMATCHED.inc()
+    if event.bounce is not None:
+        metrics.RECIPIENTS_BOUNCES.labels(
+            type=event.bounce.type.value, reason=event.bounce.reason.value
+        ).inc()
+    if event.type is EventType.COMPLAINED:
+        metrics.RECIPIENTS_COMPLAINTS.labels(type=_complaint_label(event)).inc()
+    metrics.RECIPIENTS_RATE_BOUNCES.inc(hard_bounce_share(event))
+    metrics.RECIPIENTS_RATE_COMPLAINTS.inc(complaint_share(event))
+
+
+_COMPLAINT_TYPES: Final = frozenset(
+    ("abuse", "auth-failure", "fraud", "not-spam", "other", "virus")
+)
+
+
+def _complaint_label(event: DeliveryEvent) -> str:
+    """A word of a closed set, whatever the mailbox provider wrote."""
+    kind = None if event.complaint is None else event.complaint.type
+    if kind is None:
+        return "unknown"
+    return kind if kind in _COMPLAINT_TYPES else "other"
