@@ -1,11 +1,8 @@
 """A simulator of Amazon SES v2 and SNS that keeps its own truth.
 
-It accepts, refuses and publishes as AWS does, really signs what it publishes, can lie on purpose
-when told so, and keeps a ledger of what it accepted whatever the caller saw. It imports nothing
-from the rest of `streams`, so that it can judge it.
+    SendEmail -> refuse | accept -> ledger -> event plan -> records -> SNS -> subscribers
+                   (faults and held answers lie to the caller; the ledger never does)
+
+It imports nothing from the rest of `streams`, so that it can judge it. `server` has the class for
+tests and `run` for a process of its own, `settings` what both take.
 """
-
-from streams.simulator.server import Simulator, run
-from streams.simulator.settings import EventTimes, SimulatorSettings
-
-__all__ = ["EventTimes", "Simulator", "SimulatorSettings", "run"]

@@ -4,9 +4,11 @@ import argparse
 import asyncio
 import logging
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -63,24 +65,30 @@ def parser() -> argparse.ArgumentParser:
     add("--concurrent-deliveries", type=int)
     add("--seed")
     add("--rules-file", type=Path, help='JSON: {"rules": [...]}')
+    for name in ("send", "outcome", "feedback"):
+        add(f"--{name}-ms", type=int, nargs=2, metavar=("FROM", "TO"), help="delay of events")
     add("--duplicate-share", type=float, help="share of events delivered twice")
     add("--reorder-share", type=float, help="share of messages with events out of order")
     return options
 
 
-def settings_from(arguments: list[str]) -> SimulatorSettings:
+def settings_from(arguments: Sequence[str]) -> SimulatorSettings:
     given = vars(parser().parse_args(arguments))
-    times = {
-        name: given.pop(name) for name in ("duplicate_share", "reorder_share") if name in given
-    }
+    names = [field.name for field in fields(EventTimes) if field.name in given]
+    times = {name: _time(given.pop(name)) for name in names}
     for name in ("configuration_sets", "verified_identities", "subscribe"):
         if name in given:
             given[name] = tuple(given[name])
     return replace(SimulatorSettings(**given), event_times=EventTimes(**times))
 
 
-def main() -> None:
-    settings = settings_from(sys.argv[1:])
+def _time(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until SIGTERM; `arguments` None: those of the command line."""
+    settings = settings_from(sys.argv[1:] if arguments is None else arguments)
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

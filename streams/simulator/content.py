@@ -4,9 +4,10 @@ import base64
 import binascii
 import codecs
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from email.header import decode_header, make_header
-from email.message import Message
 from email.parser import BytesHeaderParser
 
 from streams.simulator.attachment_names import REFUSED_EXTENSIONS
@@ -25,9 +26,8 @@ MAX_LINE_BYTES = 998
 MAX_HEADERS = 15
 _HEADER_NAME = re.compile(r"[!-9;-@A-~]{1,126}")
 _HEADER_VALUE = re.compile(r"[ -~]{1,870}")
-_WRITTEN_BY_SES = frozenset(
-    ["from", "to", "cc", "bcc", "reply-to", "subject", "date", "message-id", "return-path"]
-)
+_WRITTEN_BY_SES = ("from", "to", "cc", "bcc", "reply-to", "subject", "mime-version")
+_OVERRIDDEN_BY_SES = ("date", "message-id", "return-path")
 _ONCE_NAMES = (
     "From Sender Reply-To To Cc Bcc Subject Message-ID In-Reply-To References Date MIME-Version "
     "Content-Type Content-Transfer-Encoding Content-Disposition Content-ID List-Id "
@@ -44,7 +44,17 @@ class Content:
 
     subject: str
     headers: Headers
-    raw: Message | None = None
+    mime_headers: Headers | None = None
+    """All headers of Raw content, those for SES included; None: the content is Simple."""
+
+    def mime_values(self, name: str) -> list[str]:
+        return [
+            value for header, value in self.mime_headers or () if header.lower() == name.lower()
+        ]
+
+    def mime_value(self, name: str) -> str | None:
+        values = self.mime_values(name)
+        return values[0] if values else None
 
 
 def read_content(members: Members) -> Content:
@@ -114,10 +124,9 @@ def _custom_headers(simple: Members) -> Headers:
             raise bad_request("Header name must be 1 to 126 characters of [!-9;-@A-~].")
         if not _HEADER_VALUE.fullmatch(value):
             raise bad_request("Header value must be 1 to 870 printable ASCII characters.")
-        if name.lower() in _WRITTEN_BY_SES:
-            raise bad_request(f"Duplicate header '{name}'.")
         result.append((name, value))
-    return tuple(result)
+    _check_once([*_WRITTEN_BY_SES, *(name for name, _ in result)])
+    return tuple(header for header in result if header[0].lower() not in _OVERRIDDEN_BY_SES)
 
 
 def _attachment_size(attachment: Members) -> int:
@@ -143,23 +152,35 @@ def _raw(raw: Members) -> Content:
         raise bad_request("Data must not be empty.")
     if any(len(line) > MAX_LINE_BYTES for line in mime.replace(b"\r\n", b"\n").split(b"\n")):
         raise bad_request(f"A line of the message is longer than {MAX_LINE_BYTES} bytes.")
-    message = BytesHeaderParser().parsebytes(mime)
-    for name in _ONCE:
-        if len(message.get_all(name, [])) > 1:
-            raise bad_request(f"Duplicate header '{name}'.")
-    headers = tuple(
+    everything = tuple(
         (name, " ".join(str(value).split()))
-        for name, value in message.items()
-        if not name.lower().startswith("x-ses-") and name.lower() != "bcc"
+        for name, value in BytesHeaderParser().parsebytes(mime).items()
     )
-    return Content(subject=_readable(message.get("Subject", "")), headers=headers, raw=message)
+    _check_once(name for name, _ in everything)
+    return Content(
+        subject=_readable({name.lower(): value for name, value in everything}.get("subject", "")),
+        headers=tuple(header for header in everything if not _is_hidden(header[0])),
+        mime_headers=everything,
+    )
+
+
+def _check_once(names: Iterable[str]) -> None:
+    seen = Counter(name.lower() for name in names)
+    for name in _ONCE:
+        if seen[name.lower()] > 1:
+            raise bad_request(f"Duplicate header '{name}'.")
+
+
+def _is_hidden(name: str) -> bool:
+    """What SES takes out before it sends."""
+    return name.lower().startswith("x-ses-") or name.lower() == "bcc"
 
 
 def _readable(value: str) -> str:
     try:
-        return str(make_header(decode_header(" ".join(str(value).split()))))
+        return str(make_header(decode_header(value)))
     except (LookupError, ValueError):
-        return str(value)
+        return value
 
 
 def _decode(data: str, where: str) -> bytes:

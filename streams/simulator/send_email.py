@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from email.message import Message
 from email.utils import getaddresses
 
 import orjson
@@ -74,7 +73,9 @@ def read_send_email(body: bytes, configuration_sets: Collection[str]) -> Submiss
         configuration_set=_configuration_set(members, content, configuration_sets),
         tags=_tags(members, content),
         subject=content.subject,
-        headers=content.headers if content.raw else _headers(envelope, reply_to, content),
+        headers=content.headers
+        if content.mime_headers is not None
+        else _headers(envelope, reply_to, content),
         content_digest=_digest(members),
     )
 
@@ -82,14 +83,14 @@ def read_send_email(body: bytes, configuration_sets: Collection[str]) -> Submiss
 def _envelope(members: Members, content: Content) -> _Envelope:
     destination = structure(members, "Destination")
     sender = text_member(members, "FromEmailAddress")
-    if content.raw is not None:
-        sender = sender or content.raw.get("From")
+    if content.mime_headers is not None:
+        sender = sender or content.mime_value("From")
         if destination is None:
             return _Envelope(
                 sender=_present(sender),
-                to=_header_addresses(content.raw, "To"),
-                cc=_header_addresses(content.raw, "Cc"),
-                bcc=_header_addresses(content.raw, "Bcc"),
+                to=_header_addresses(content, "To"),
+                cc=_header_addresses(content, "Cc"),
+                bcc=_header_addresses(content, "Bcc"),
             )
     destination = destination or {}
     return _Envelope(
@@ -106,8 +107,8 @@ def _present(sender: str | None) -> str:
     return sender
 
 
-def _header_addresses(message: Message, name: str) -> list[str]:
-    return [address for _, address in getaddresses(message.get_all(name, [])) if address]
+def _header_addresses(content: Content, name: str) -> list[str]:
+    return [address for _, address in getaddresses(content.mime_values(name)) if address]
 
 
 def _feedback_address(members: Members) -> list[str]:
@@ -138,8 +139,8 @@ def _refuse_what_does_not_exist(members: Members) -> None:
 
 def _configuration_set(members: Members, content: Content, known: Collection[str]) -> str | None:
     name = text_member(members, "ConfigurationSetName")
-    if name is None and content.raw is not None:
-        name = content.raw.get("X-SES-CONFIGURATION-SET")
+    if name is None and content.mime_headers is not None:
+        name = content.mime_value("X-SES-CONFIGURATION-SET")
     if name is None:
         return None
     if not _CONFIGURATION_SET.fullmatch(name):
@@ -154,8 +155,8 @@ def _tags(members: Members, content: Content) -> Tags:
         (required_text(tag, "Name"), required_text(tag, "Value"))
         for tag in structures(members, "EmailTags")
     ]
-    if not pairs and content.raw is not None:
-        pairs = _header_tags(content.raw.get("X-SES-MESSAGE-TAGS", ""))
+    if not pairs and content.mime_headers is not None:
+        pairs = _header_tags(content.mime_value("X-SES-MESSAGE-TAGS") or "")
     for name, value in pairs:
         if not _TAG_NAME.fullmatch(name):
             raise bad_request("Tag name must be 1 to 256 characters of [A-Za-z0-9_-].")

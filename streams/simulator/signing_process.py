@@ -100,8 +100,8 @@ class ProcessSigner:
         for _ in range(number):
             child = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-m",
-                "streams.simulator.signing_process",
+                "-c",
+                "from streams.simulator.signing_process import main; main()",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,
@@ -120,5 +120,5 @@ class ProcessSigner:
             await process.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     serve(sys.stdin.buffer, sys.stdout.buffer)

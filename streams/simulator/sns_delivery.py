@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from random import Random
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import aiohttp
 import orjson
@@ -207,6 +207,8 @@ class SnsDeliveries:
         self._timers.add(timer)
 
     def _give_up(self, delivery: Delivery) -> None:
+        if not delivery.counted:
+            return
         subscription = delivery.subscription
         logger.warning(
             "SNS delivery was given up",
@@ -217,8 +219,6 @@ class SnsDeliveries:
                 "error": delivery.last_error,
             },
         )
-        if not delivery.counted:
-            return
         self._settle(delivery)
         subscription.dead += 1
         self.dead_letters.append(
@@ -247,17 +247,18 @@ async def _post(
         challenge = response.headers.get("WWW-Authenticate", "")
         if response.status != 401 or credentials is None or "basic" not in challenge.lower():
             return response.status
-    headers = {**headers, "Authorization": credentials.encode()}
+    headers = {**headers, "Authorization": credentials}
     async with session.post(url, data=body, headers=headers, allow_redirects=False) as response:
         await response.read()
         return response.status
 
 
 @lru_cache(maxsize=64)
-def split_credentials(endpoint: str) -> tuple[URL, aiohttp.BasicAuth | None]:
-    """The URL without its user information, and that."""
+def split_credentials(endpoint: str) -> tuple[URL, str | None]:
+    """The URL without its user information, and that as an Authorization header."""
     parts = urlsplit(endpoint)
     url = URL(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
     if parts.username is None:
         return url, None
-    return url, aiohttp.BasicAuth(parts.username, parts.password or "")
+    user, password = unquote(parts.username), unquote(parts.password or "")
+    return url, aiohttp.encode_basic_auth(user, password)

@@ -90,13 +90,13 @@ class Topic:
         """The subscription of an endpoint: the one there is, or a new one that is pending."""
         for subscription in self.subscriptions.values():
             if (subscription.protocol, subscription.endpoint) == (protocol, endpoint):
-                return subscription
+                return _again(subscription, attributes, now)
         subscription = Subscription(
             arn=f"{self.arn}:{random_uuid()}",
             topic_arn=self.arn,
             protocol=protocol,
             endpoint=endpoint,
-            token=secrets.token_hex(128),
+            token=_new_token(),
             token_expires_at=now + TOKEN_LIFE_S,
             attributes=attributes,
         )
@@ -131,6 +131,25 @@ class Topic:
 
     def certificate_url(self, path: str) -> str:
         return f"{self._host}{path}"
+
+
+def _again(
+    subscription: Subscription, attributes: SubscriptionAttributes, now: float
+) -> Subscription:
+    if subscription.state is SubscriptionState.PENDING:
+        subscription.attributes = attributes
+        if now >= subscription.token_expires_at:
+            subscription.token = _new_token()
+            subscription.token_expires_at = now + TOKEN_LIFE_S
+    elif subscription.attributes != attributes:
+        raise invalid_parameter(
+            "Attributes Reason: Subscription already exists with different attributes"
+        )
+    return subscription
+
+
+def _new_token() -> str:
+    return secrets.token_hex(128)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,77 @@
+"""Options of the command are the settings, with the same defaults."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import streams.simulator
+from streams.simulator.__main__ import settings_from
+from streams.simulator.settings import EventTimes, SignatureVersions, SimulatorSettings
+
+NOT_AN_OPTION = {
+    "event_times",
+    "kept_content_bytes",
+    "subscribe_interval_s",
+    "suppress_bounces_and_complaints",
+}
+
+
+def test_without_options_every_default_holds() -> None:
+    assert settings_from([]) == SimulatorSettings()
+
+
+def test_options_reach_their_settings() -> None:
+    settings = settings_from(
+        [
+            "--port",
+            "8025",
+            "--signature-version",
+            "mixed",
+            "--subscribe",
+            "http://127.0.0.1:1/a",
+            "--subscribe",
+            "http://127.0.0.1:2/b",
+            "--outcome-ms",
+            "5",
+            "6",
+            "--duplicate-share",
+            "0.5",
+            "--rules-file",
+            "r.json",
+        ]
+    )
+    assert settings.port == 8025
+    assert settings.signature_version is SignatureVersions.MIXED
+    assert settings.subscribe == ("http://127.0.0.1:1/a", "http://127.0.0.1:2/b")
+    assert settings.event_times == EventTimes(outcome_ms=(5, 6), duplicate_share=0.5)
+    assert settings.rules_file == Path("r.json")
+
+
+def test_every_setting_has_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        settings_from(["--help"])
+    text = capsys.readouterr().out
+    singular = {
+        "configuration_sets": "configuration_set",
+        "verified_identities": "verified_identity",
+    }
+    for field in (*fields(SimulatorSettings), *fields(EventTimes)):
+        if field.name not in NOT_AN_OPTION:
+            assert "--" + singular.get(field.name, field.name).replace("_", "-") in text
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(SystemExit):
+        settings_from(["--no-such-option"])
+
+
+def test_the_simulator_imports_nothing_from_the_rest_of_the_package() -> None:
+    for path in Path(streams.simulator.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            for module in modules:
+                inside = module == "streams" or module.startswith("streams.")
+                assert not inside or module.startswith("streams.simulator"), path.name
