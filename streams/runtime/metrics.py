@@ -38,6 +38,72 @@ UNREADABLE_RECORDS = Counter(
     ["stage"],
 )
 
+# Relay --------------------------------------------------------------------------------------------------------------
+
+RELAY_RECORDS = Counter(
+    "mailstreams_relay_records_total",
+    "Records that Kafka acknowledged, by kind of topic. Standing still while rows are committed: see the relay's readiness.",
+    ["topic"],
+)
+RELAY_TRANSACTIONS = Counter(
+    "mailstreams_relay_transactions_total",
+    "Transactions whose end was read from the slot, replayed ones again.",
+)
+RELAY_BATCHES = Counter(
+    "mailstreams_relay_batches_total",
+    "Batches that Kafka acknowledged. Records divided by batches is small when traffic is low, and should grow with it.",
+)
+RELAY_IN_FLIGHT_ROWS = Gauge(
+    "mailstreams_relay_in_flight_rows", "Rows that were read and are not acknowledged by Kafka yet."
+)
+RELAY_IN_FLIGHT_BYTES = Gauge(
+    "mailstreams_relay_in_flight_bytes",
+    "Bytes of records that are not acknowledged yet. At the bound (relay_max_in_flight_bytes) for long: Kafka is the bottleneck.",
+)
+RELAY_LATENCY = Histogram(
+    "mailstreams_relay_commit_to_acknowledge_seconds",
+    "From the commit of a transaction to Kafka's acknowledgement, one observation a batch, of its oldest row. Growing: "
+    "the relay is behind, or Kafka is slow.",
+    buckets=SECONDS,
+)
+RELAY_OLDEST_AGE = Gauge(
+    "mailstreams_relay_oldest_unacknowledged_age_seconds",
+    "Age of the oldest transaction that was read and waits for Kafka; 0 if none does. Growing: Kafka does not acknowledge.",
+)
+RELAY_SLOT_LAG = Gauge(
+    "mailstreams_relay_slot_lag_bytes",
+    "WAL that PostgreSQL keeps for the slot. Growing without end: no relay reads it, or Kafka is away; the disk will fill.",
+)
+RELAY_SLOT_SAFE = Gauge(
+    "mailstreams_relay_slot_safe_wal_bytes",
+    "WAL that may be written before PostgreSQL may invalidate the slot (max_slot_wal_keep_size); +Inf without such a limit.",
+)
+RELAY_STREAMING = Gauge(
+    "mailstreams_relay_streaming", "1 while this process reads the slot, 0 while it stands by."
+)
+RELAY_REPLAYS = Counter(
+    "mailstreams_relay_replays_total",
+    "Streams that failed and were begun again from the slot; what was unconfirmed is sent twice. The log lines with "
+    "action duty.failed say why.",
+)
+RELAY_REBUILDS = Counter(
+    "mailstreams_relay_slot_rebuilds_total",
+    "Slots that were lost and made anew, with the whole feed sent again. Any: find out who dropped or invalidated the slot.",
+)
+RELAY_REBUILT_ROWS = Counter(
+    "mailstreams_relay_rebuilt_rows_total",
+    "Rows of the feed that were sent again after a lost slot.",
+)
+RELAY_PRODUCERS = Counter(
+    "mailstreams_relay_producer_replacements_total",
+    "Kafka producers that were given up with records in flight. Growing: see the log lines with action duty.failed.",
+)
+RELAY_REFUSED = Counter(
+    "mailstreams_relay_refused_rows_total",
+    "Rows that can never be Kafka records and were set aside in table relay_refused. Any needs a person.",
+    ["reason"],
+)
+
 # Events ---------------------------------------------------------------------------------------------------------------
 
 EVENTS_REQUESTS = Counter(
@@ -89,7 +155,7 @@ EVENTS_AHEAD = Counter(
 )
 EVENTS_IN_FLIGHT = Gauge(
     "mailstreams_events_in_flight",
-    "Requests under way. At the bound of 256 we answer 503: Kafka is slow, or more processes are needed.",
+    "Requests under way. At the bound of 1,024 we answer 503: Kafka is slow, or more processes are needed.",
 )
 
 # Recipients -----------------------------------------------------------------------------------------------------------
