@@ -13,7 +13,12 @@ from typing import Any
 import orjson
 
 from streams.simulator.server import run
-from streams.simulator.settings import EventTimes, SignatureVersions, SimulatorSettings
+from streams.simulator.settings import (
+    BadSettingError,
+    EventTimes,
+    SignatureVersions,
+    SimulatorSettings,
+)
 from streams.simulator.strict import BadDocumentError
 
 _NOT_LOGGED = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
@@ -88,7 +93,10 @@ def _time(value: Any) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM; `arguments` None: those of the command line."""
-    settings = settings_from(sys.argv[1:] if arguments is None else arguments)
+    try:
+        settings = settings_from(sys.argv[1:] if arguments is None else arguments)
+    except BadSettingError as error:
+        raise SystemExit(f"The simulator cannot start: {error}") from error
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -44,8 +44,16 @@ class Simulator:
         return self._running.state.ledger
 
     async def __aenter__(self) -> Self:
-        parts = await assemble(self.settings, self._keep_subscribing)
-        self._parts = parts
+        self._parts = parts = await assemble(self.settings, self._keep_subscribing)
+        try:
+            await self._start(parts)
+        except BaseException:
+            await self._close(parts)
+            raise
+        logger.info("simulator listens", extra={"action": "simulator_started", "url": self.url})
+        return self
+
+    async def _start(self, parts: Parts) -> None:
         await parts.deliveries.start()
         self._runner = web.AppRunner(
             parts.app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S
@@ -56,8 +64,6 @@ class Simulator:
             self._keep_subscribing(endpoint)
         if self.settings.ready_file is not None:
             write_ready_file(self.settings.ready_file, self.url)
-        logger.info("simulator listens", extra={"action": "simulator_started", "url": self.url})
-        return self
 
     async def __aexit__(
         self,
@@ -65,10 +71,13 @@ class Simulator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._close(self._running)
+        logger.info("simulator has ended", extra={"action": "simulator_stopped"})
+
+    async def _close(self, parts: Parts) -> None:
         for task in self._subscribers.values():
             task.cancel()
         await asyncio.gather(*self._subscribers.values(), return_exceptions=True)
-        parts = self._running
         parts.state.answers.release()
         parts.events.stop()
         await parts.send_api.stop()
@@ -79,7 +88,6 @@ class Simulator:
         finally:
             await parts.signer.close()
             self._runner = self._parts = None
-        logger.info("simulator has ended", extra={"action": "simulator_stopped"})
 
     async def failure(self) -> None:
         """Return only by raising what ended a task of the simulator."""

@@ -5,6 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 
 
+class BadSettingError(ValueError):
+    """A setting out of its bounds; the text names it."""
+
+
 class SignatureVersions(StrEnum):
     """How a topic signs: version 1 (SHA-1), version 2 (SHA-256), or the two in turn."""
 
@@ -30,6 +34,15 @@ class EventTimes:
     feedback_ms: Milliseconds = (20, 200)
     duplicate_share: float = 0.0
     reorder_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("send_ms", "outcome_ms", "feedback_ms"):
+            low, high = getattr(self, name)
+            if not 0 <= low <= high:
+                raise BadSettingError(f"{name} must go from a least to a most, not negative.")
+        for name in ("duplicate_share", "reorder_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadSettingError(f"{name} must be between 0 and 1.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +91,17 @@ class SimulatorSettings:
     event_times: EventTimes = field(default_factory=EventTimes)
     kept_content_bytes: int = 64 * 1024 * 1024
     """How much of the newest accepted requests is kept for a look."""
+
+    def __post_init__(self) -> None:
+        for endpoint in self.subscribe:
+            if not endpoint.startswith(("http://", "https://")):
+                raise BadSettingError(f"subscribe must be http or https URLs, not {endpoint!r}.")
+        for name in ("rate", "burst_s", "signing_processes", "retry_time_scale"):
+            if getattr(self, name) < 0:
+                raise BadSettingError(f"{name} must not be negative.")
+        for name, least in (("key_bits", 1024), ("concurrent_deliveries", 1)):
+            if getattr(self, name) < least:
+                raise BadSettingError(f"{name} must be at least {least}.")
 
     @property
     def topic_arn(self) -> str:

@@ -97,6 +97,16 @@ def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
 
 
+async def test_a_port_that_is_taken_stops_it_with_a_clear_sentence(tmp_path: Path) -> None:
+    async with endpoint() as taken:
+        port = taken.url.rpartition(":")[2].partition("/")[0]
+        async with process("--port", port, ready=tmp_path / "ready.json") as running:
+            _, errors = await asyncio.wait_for(running.communicate(), 20)
+    assert running.returncode == 1
+    assert errors.decode().startswith("The simulator cannot start: ")
+    assert len(errors.splitlines()) == 1
+
+
 async def test_bad_rules_stop_it_with_a_clear_sentence(tmp_path: Path) -> None:
     rules = tmp_path / "rules.json"
     rules.write_text('{"rules": [{"match": "*", "outcome": "vanish"}]}', encoding="utf-8")

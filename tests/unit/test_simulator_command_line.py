@@ -8,7 +8,12 @@ import pytest
 
 import streams.simulator
 from streams.simulator.__main__ import settings_from
-from streams.simulator.settings import EventTimes, SignatureVersions, SimulatorSettings
+from streams.simulator.settings import (
+    BadSettingError,
+    EventTimes,
+    SignatureVersions,
+    SimulatorSettings,
+)
 
 NOT_AN_OPTION = {
     "event_times",
@@ -60,6 +65,23 @@ def test_every_setting_has_an_option(capsys: pytest.CaptureFixture[str]) -> None
     for field in (*fields(SimulatorSettings), *fields(EventTimes)):
         if field.name not in NOT_AN_OPTION:
             assert "--" + singular.get(field.name, field.name).replace("_", "-") in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--subscribe", "ftp://127.0.0.1/x"],
+        ["--key-bits", "512"],
+        ["--rate", "-1"],
+        ["--concurrent-deliveries", "0"],
+        ["--outcome-ms", "9", "3"],
+        ["--duplicate-share", "1.5"],
+    ],
+)
+def test_an_option_out_of_bounds_is_named(options: list[str]) -> None:
+    with pytest.raises(BadSettingError) as caught:
+        settings_from(options)
+    assert options[0].removeprefix("--").replace("-", "_") in str(caught.value)
 
 
 def test_an_unknown_option_is_refused() -> None:
