@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
@@ -24,7 +24,7 @@ class Databases(ABC):
 
     def dsn_of(self, database: str) -> str:
         """The same server, another database."""
-        return urlunsplit(urlsplit(self.dsn)._replace(path=f"/{database}"))
+        return urlunsplit(urlsplit(self.dsn)._replace(path="/" + quote(database, safe="")))
 
     def create_database(self, name: str, template: str | None = None) -> str:
         """Make a database, empty or a copy of `template` (to which nobody may be connected); its DSN."""

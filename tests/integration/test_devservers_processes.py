@@ -5,14 +5,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from devservers.errors import PrerequisiteMissing, ProcessGone
 from devservers.processes import spawn
+from tests.integration.process_table import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -26,13 +25,6 @@ OWNER = """
     print("started", flush=True)
     time.sleep(1000)
 """
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def processes_in(directory: Path) -> set[int]:
