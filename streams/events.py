@@ -28,7 +28,7 @@ MAX_BODY = 512 * 1024
 MAX_BODIES = 64 * 1024 * 1024
 BODY_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 14.0
-MAX_IN_FLIGHT = 256
+MAX_IN_FLIGHT = 1024
 CONNECTION_CHECK_S = 2.0
 LOG_EVERY_S = 1.0
 
@@ -211,7 +211,7 @@ _OVERLOADED = Verdict(reason=Reason.OVERLOADED, detail="too many requests are un
 
 
 class _Load:
-    """What all requests hold together: at most 64 MiB of bodies, and 256 whole bodies that are worked on."""
+    """What all requests hold together: at most 64 MiB of bodies, and 1,024 whole bodies that are worked on."""
 
     def __init__(self) -> None:
         self.size = 0

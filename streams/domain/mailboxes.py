@@ -8,6 +8,9 @@ from streams.domain.addresses import normalise
 MAILBOX_SIMULATOR: Final = "simulator.amazonses.com"
 
 _LONGEST: Final = 1000
+_PLAIN: Final = re.compile(
+    r"([A-Za-z0-9.!#$%&*+/=?^_`{|}~-]+)@([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)"
+)
 _PREFIX: Final = re.compile(r"(?:rfc822|utf-8|smtp|mailto)\s*[;:]\s*", re.IGNORECASE)
 _LAST_ANGLE: Final = re.compile(r"<([^<>]*)>[^<>]*\Z")
 _DOMAIN: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-z:.]+\]")
@@ -21,6 +24,8 @@ def bare_address(spelled: str) -> str | None:
     """
     if len(spelled) > _LONGEST:
         return None
+    if (plain := _PLAIN.fullmatch(spelled)) is not None and len(plain[2]) <= 255:
+        return f"{plain[1]}@{plain[2].lower()}"
     address = _split(_address_part(spelled))
     if address is None:
         return None

@@ -1,0 +1,146 @@
+"""What is published of a provider's payload holds no address and no content, and has a bound."""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from streams.domain.addresses import recipient_key
+from streams.domain.redaction import MAX_PAYLOAD, Redactor
+from tests.sns_signing import SALT
+
+USER = "user1@example.com"
+KEY = recipient_key(USER, SALT)
+
+
+def redactor() -> Redactor:
+    return Redactor(SALT, [USER])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("smtp; 550 5.1.1 <user1@example.com>: unknown", f"smtp; 550 5.1.1 <{KEY}>: unknown"),
+        ("to=USER1@Example.COM, stat=x", f"to={KEY}, stat=x"),
+        ("user1@example.com.", f"{KEY}."),
+        ("mailto:user1@example.com?subject=x", f"mailto:{KEY}?subject=x"),
+        ("(user1@example.com)", f"({KEY})"),
+        ("{user1@example.com}", f"{{{KEY}}}"),
+        ("'user1@example.com'", f"'{KEY}'"),
+        ("user1&#64;example.com", KEY),
+        ("https://example.com/?e=user1%40example.com&x=1", f"https://example.com/?e={KEY}&x=1"),
+        ("https://example.com/?e=user1%2540example.com#f", f"https://example.com/?e={KEY}#f"),
+        ("https://example.com/?e=user1@example.com", f"https://example.com/?e={KEY}"),
+        ("bounces+user1=example.com", f"bounces+{KEY}"),
+        ("no address at 5 % of 3 & 4 = 7", "no address at 5 % of 3 & 4 = 7"),
+    ],
+)
+def test_the_recipients_address_becomes_its_key(text: str, expected: str) -> None:
+    assert redactor().text(text) == expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "other@example.net",
+        "first.last+tag@sub.example.net",
+        '"quoted part"@example.net',
+        "jürgen@exämple.de",
+        "o'brien&co@example.net",
+        "a/b=c@example.net",
+        "user@[192.0.2.1]",
+        "other＠example.net",
+        "user1=example.com@bounces.example.net",
+        "someone@relay@example.net",
+        "someone@@example.net",
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "550 <{}> unknown", "x;{},y", '"{}"', "a {} b"])
+def test_nothing_is_left_of_other_peoples_addresses(address: str, around: str) -> None:
+    text = redactor().text(around.format(address))
+    assert "@" not in text
+    assert "example.net" not in text
+    assert address.split("@", maxsplit=1)[0] not in text
+
+
+def test_an_address_that_is_cut_off_is_left_out() -> None:
+    text = redactor().text("x " * 495 + "somebody@example.com")
+    assert "somebody" not in text
+    assert len(text) <= 1001
+
+
+def test_control_characters_and_lone_surrogates_are_replaced() -> None:
+    assert redactor().text("a\x00b\ud800c\x1b[31m\u202ed\r\n\te") == "a�b�c�[31m�d\r\n\te"
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ("https://example.com/a/b?token=SECRET&e=user1%40example.com#f", "https://example.com/a/b"),
+        ("https://user:password@example.com/", "https://example.com/"),
+        ("https://example.com/u/user1@example.com", f"https://example.com/u/{KEY}"),
+        ("mailto:user1@example.com", "mailto"),
+        ("http://[bad", ""),
+    ],
+)
+def test_a_link_keeps_host_and_path_alone(link: str, expected: str) -> None:
+    assert redactor().value({"link": link}) == {"link": expected}
+
+
+def test_contents_and_openers_are_dropped_at_every_depth() -> None:
+    content: dict[str, Any] = {
+        "headers": [{"name": "Subject", "value": "Secret"}],
+        "commonHeaders": {"subject": "Secret"},
+        "Subject": "Secret",
+        "ipAddress": "192.0.2.9",
+        "userAgent": "UA",
+    }
+    payload = {**content, "inner": {**content, "list": [content]}}
+    assert redactor().value(payload) == {
+        "userAgent": "UA",
+        "inner": {"userAgent": "UA", "list": [{"userAgent": "UA"}]},
+    }
+
+
+def test_a_field_of_addresses_is_keyed_whole() -> None:
+    payload = {"emailAddress": "User One <user1@example.com>", "to": [" USER1@example.com"]}
+    assert redactor().value(payload) == {"emailAddress": KEY, "to": [KEY]}
+
+
+def test_addresses_in_names_of_fields_are_redacted() -> None:
+    assert redactor().value({"tags": {USER: ["x"]}}) == {"tags": {KEY: ["x"]}}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"a": ["x" * 5000] * 5000},
+        {str(n): "y" * 900 for n in range(5000)},
+        {"a": {"b": [[["z" * 999] * 60] * 60] * 60}},
+        {"n" * 5000: "x"},
+    ],
+)
+def test_the_size_has_a_bound(payload: dict[str, Any]) -> None:
+    assert len(orjson.dumps(redactor().value(payload))) < MAX_PAYLOAD * 2
+
+
+def test_any_depth_is_cut() -> None:
+    deep: Any = USER
+    for _ in range(400):
+        deep = {"a": deep}
+    assert USER not in json.dumps(redactor().value(deep))
+
+
+@pytest.mark.parametrize("number", [2**200, -(2**64), float("inf"), float("nan")])
+def test_numbers_that_json_cannot_carry_are_left_out(number: float) -> None:
+    written = orjson.dumps(redactor().value({"a": number, "b": 1}))
+    assert orjson.loads(written) == {"a": None, "b": 1}
+
+
+@pytest.mark.parametrize("word", ["a", "@", "a@", "%25", "%40", '"', "=", "a=", "&#64;", "<"])
+def test_hostile_texts_take_no_time(word: str) -> None:
+    """Every search is linear: a quadratic one would run into the test's time limit."""
+    for _ in range(200):
+        redactor().text(word * (1000 // len(word)))
+    assert "@" not in redactor().text(word * 100_000)
