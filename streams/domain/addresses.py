@@ -12,7 +12,8 @@ _LOWER_ASCII: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") +
 
 def normalise(address: str) -> str:
     """Trimmed, ASCII letters lower-cased, nothing else folded: no dots, no plus, no Unicode case folding."""
-    return address.strip(_WHITESPACE).translate(_LOWER_ASCII)
+    trimmed = address.strip(_WHITESPACE)
+    return trimmed.lower() if trimmed.isascii() else trimmed.translate(_LOWER_ASCII)
 
 
 def recipient_key(address: str, salt: bytes) -> RecipientKey:
