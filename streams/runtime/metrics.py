@@ -238,3 +238,78 @@ DUPLICATES = Counter(
     "Messages that SES is now known to have taken twice. Any: a person or a policy had one sent again whose first call was taken.",
     ["stage"],
 )
+
+# Scheduler ------------------------------------------------------------------------------------------------------------
+
+SCHEDULER_POINTERS = Counter(
+    "mailstreams_scheduler_pointers_total",
+    "Pointers put into the feed: due (scheduled mail, retries, paused rows) or sweep (pending for long without a wake-up). "
+    "sweep growing while senders keep up: pointers get lost between the feed and the senders, look at relay and topics.",
+    ["why"],
+)
+SCHEDULER_EXPIRED_ROWS = Counter(
+    "mailstreams_scheduler_expired_rows_total",
+    "Rows whose expires_at passed while they waited in email_due. Growing: what holds them back lasts longer than they may wait.",
+)
+SCHEDULER_EXPIRED_LEASES = Counter(
+    "mailstreams_scheduler_expired_leases_total",
+    "Calls whose outcome was never written: the sender died, or was cut off from PostgreSQL. Each is ambiguous until its event comes.",
+)
+SCHEDULER_HELD = Counter(
+    "mailstreams_scheduler_held_rows_total",
+    "Ambiguous rows given to a person, since no event came in time. Any: decide them, and find out why the events are missing.",
+)
+SCHEDULER_HEARTBEATS = Counter(
+    "mailstreams_scheduler_heartbeats_total",
+    "Rounds of heartbeats put into the feed by this replica.",
+)
+SCHEDULER_EXPIRED_SUPPRESSIONS = Counter(
+    "mailstreams_scheduler_expired_suppressions_total",
+    "Suppressions removed since their time was over.",
+)
+SCHEDULER_PARTITIONS = Counter(
+    "mailstreams_scheduler_feed_partitions_total",
+    "Attempts to make the feed's next partitions: made, or busy (tried again). busy for days: rows go to the default partition.",
+    ["outcome"],
+)
+SCHEDULER_ACCOUNT_READS = Counter(
+    "mailstreams_scheduler_account_reads_total",
+    "GetAccount calls by outcome. unreachable or nonsense growing: the rate that was read last stays in use; check credentials, "
+    "region and permission ses:GetAccount.",
+    ["outcome"],
+)
+SCHEDULER_ACCOUNT_RATE = Gauge(
+    "mailstreams_scheduler_account_rate_per_second",
+    "Recipients a second that senders may use: MaxSendRate times rate_safety_factor, as this replica read it last.",
+)
+SCHEDULER_ACCOUNT_STOPPED = Gauge(
+    "mailstreams_scheduler_account_stopped",
+    "1 while SES says that the account may not send, as this replica read it last. A person has to act: see table pause.",
+)
+SCHEDULER_OLDEST_PENDING = Gauge(
+    "mailstreams_scheduler_oldest_pending_age_seconds",
+    "Age of the oldest pending row of the lane, since it was due. An estimate: found by walking the ids forward, so a row "
+    "that came back to pending is seen as due backlog only. Growing: senders are behind, paused, or not ready.",
+    ["lane"],
+)
+SCHEDULER_DUE = Gauge(
+    "mailstreams_scheduler_due_rows",
+    "Rows of email_due that are due and not in the feed yet, at most 100,000. Standing above zero: the scheduler is behind.",
+)
+SCHEDULER_LEASES = Gauge("mailstreams_scheduler_leases", "Calls under way now, by their leases.")
+SCHEDULER_AMBIGUOUS = Gauge(
+    "mailstreams_scheduler_ambiguous_rows",
+    "Calls of unknown outcome that wait for evidence. Growing: calls time out, or events do not come in.",
+)
+SCHEDULER_UNDECIDED = Gauge(
+    "mailstreams_scheduler_undecided_rows",
+    "Calls of unknown outcome that were given to a person and have no evidence yet.",
+)
+SCHEDULER_DEAD_LETTERS = Gauge(
+    "mailstreams_scheduler_dead_letters", "Rows of table dead_letter. Each needs a person."
+)
+SCHEDULER_HEARTBEAT_AGE = Gauge(
+    "mailstreams_scheduler_heartbeat_age_seconds",
+    "Since the newest heartbeat that any scheduler put into the feed. More than some seconds: no scheduler works, and soon "
+    "senders stop, since they cannot tell whether their suppressions are fresh.",
+)

@@ -1,0 +1,140 @@
+"""Who gets no more mail after an event, and what counts in Amazon's rates."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from streams.domain.addresses import RecipientKey
+from streams.domain.bounce_classes import classify_bounce
+from streams.domain.bounce_rules import (
+    RULE_VERSION,
+    complaint_share,
+    hard_bounce_share,
+    suppression_for,
+)
+from streams.domain.delivery_events import (
+    Bounce,
+    BounceReason,
+    BounceType,
+    Complaint,
+    DeliveryEvent,
+    EventId,
+    EventType,
+)
+
+AT = datetime(2026, 1, 15, 10, 0, tzinfo=UTC)
+
+
+def event(kind: EventType, **fields: Any) -> DeliveryEvent:
+    return DeliveryEvent(
+        id=EventId("e-1"), type=kind, time=AT, recipient_key=RecipientKey("0" * 32), **fields
+    )
+
+
+def bounce(label: str, subtype: str = "General", **fields: Any) -> DeliveryEvent:
+    status, diagnostic = fields.pop("status", None), fields.pop("diagnostic", None)
+    kind, reason = classify_bounce(
+        label=label, subtype=subtype, status=status, diagnostic=diagnostic
+    )
+    found = Bounce(type=kind, reason=reason, provider_type=label, provider_subtype=subtype)
+    return event(EventType.BOUNCED, bounce=found, **fields)
+
+
+def complaint(label: str | None, subtype: str | None = None, **fields: Any) -> DeliveryEvent:
+    return event(EventType.COMPLAINED, complaint=Complaint(type=label, subtype=subtype), **fields)
+
+
+def effect(happened: DeliveryEvent, tenant: str | None = "shop") -> tuple[str, str, str] | None:
+    found = suppression_for(happened, tenant=tenant)
+    return None if found is None else (found.tenant, found.lane, found.reason.value)
+
+
+@pytest.mark.parametrize(
+    ("happened", "expected"),
+    [
+        (bounce("Permanent", status="5.1.1"), ("*", "*", "hard-bounce")),
+        (bounce("Permanent", "NoEmail"), ("*", "*", "hard-bounce")),
+        (bounce("Permanent", "Suppressed"), ("*", "*", "provider-suppression")),
+        (bounce("Permanent", "OnAccountSuppressionList"), ("*", "*", "provider-suppression")),
+        (bounce("Permanent", "OnTenantSuppressionList"), ("*", "*", "provider-suppression")),
+        (bounce("Permanent", "UnsubscribedRecipient"), ("shop", "bulk", "unsubscribed")),
+        (bounce("Permanent", status="5.7.1", diagnostic="550 blocked by spamhaus"), None),
+        (bounce("Permanent", status="5.7.1"), None),
+        (bounce("Permanent", status="5.6.0"), None),
+        (bounce("Transient", "MailboxFull"), None),
+        (bounce("Transient", "ContentRejected"), None),
+        (bounce("Transient"), None),
+        (bounce("Undetermined", "Undetermined"), None),
+        (complaint("abuse"), ("shop", "*", "complaint")),
+        (complaint(None), ("shop", "*", "complaint")),
+        (complaint("other"), ("shop", "*", "complaint")),
+        (complaint("not-spam"), None),
+        (complaint(None, "OnAccountSuppressionList"), ("*", "*", "provider-suppression")),
+        (event(EventType.UNSUBSCRIBED), ("shop", "bulk", "unsubscribed")),
+        (event(EventType.REJECTED, reason="content-refused"), None),
+        (event(EventType.DELIVERED), None),
+        (event(EventType.DELAYED, reason="mailbox-full"), None),
+    ],
+)
+def test_what_an_event_suppresses(
+    happened: DeliveryEvent, expected: tuple[str, str, str] | None
+) -> None:
+    assert effect(happened) == expected
+
+
+@pytest.mark.parametrize("happened", [complaint("abuse"), event(EventType.UNSUBSCRIBED)])
+def test_without_a_known_tenant_it_holds_for_all(happened: DeliveryEvent) -> None:
+    found = effect(happened, tenant=None)
+    assert found is not None
+    assert found[0] == "*"
+
+
+@pytest.mark.parametrize("reason", BounceReason)
+def test_no_transient_bounce_suppresses_unless_the_provider_did(reason: BounceReason) -> None:
+    happened = event(EventType.BOUNCED, bounce=Bounce(type=BounceType.TRANSIENT, reason=reason))
+    suppressed = effect(happened) is not None
+    assert suppressed is (reason is BounceReason.SUPPRESSED_BY_PROVIDER)
+
+
+def test_a_suppression_names_its_evidence_and_its_rules() -> None:
+    found = suppression_for(complaint("abuse"), tenant="shop")
+    assert found is not None
+    assert (found.evidence_id, found.evidence_at) == ("e-1", AT)
+    assert found.rule_version == RULE_VERSION
+
+
+@pytest.mark.parametrize(
+    ("happened", "share"),
+    [
+        (bounce("Permanent", status="5.1.1"), 1),
+        (bounce("Permanent", status="5.7.1"), 1),
+        (bounce("Permanent", "Suppressed"), 1),
+        (bounce("Permanent", "OnAccountSuppressionList"), 0),
+        (bounce("Transient", "MailboxFull"), 0),
+        (bounce("Permanent", status="5.1.1", raw={"mailbox_simulator": True}), 0),
+        (complaint("abuse"), 0),
+    ],
+)
+def test_bounces_count_as_amazon_counts_them(happened: DeliveryEvent, share: float) -> None:
+    assert hard_bounce_share(happened) == share
+
+
+@pytest.mark.parametrize(
+    ("happened", "share"),
+    [
+        (complaint("abuse"), 1),
+        (complaint(None), 1),
+        (complaint("not-spam"), 0),
+        (complaint(None, "OnAccountSuppressionList"), 0),
+        (complaint("abuse", raw={"mailbox_simulator": True}), 0),
+        (complaint("abuse", raw={"complaint": {"complainedRecipients": [{}, {}]}}), 0.5),
+        (complaint("abuse", raw={"complaint": {"complainedRecipients": []}}), 1),
+        (complaint("abuse", raw={"complaint": "strange"}), 1),
+        (bounce("Permanent", status="5.1.1"), 0),
+    ],
+)
+def test_a_complaint_about_several_people_counts_once(
+    happened: DeliveryEvent, share: float
+) -> None:
+    assert complaint_share(happened) == share
