@@ -1,6 +1,8 @@
 """What the tests of the events stage share: ports that record, and an intake on them."""
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -11,6 +13,14 @@ from streams.domain.sns import TopicArn
 from streams.domain.sns_certificates import Certificate, read_certificate
 from streams.intake import Intake, IntakeSettings
 from tests.sns_signing import SALT, TOPIC, certificate
+
+
+async def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    """Returns as soon as it holds; fails after so long."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
 
 
 @dataclass

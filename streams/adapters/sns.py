@@ -12,6 +12,7 @@ import aioboto3
 import aiohttp
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from streams.domain.errors import BadMessage, Misconfigured, Unavailable
 from streams.domain.sns import TopicArn
@@ -214,7 +215,7 @@ class SnsConfirmer:
                 await client.confirm_subscription(
                     TopicArn=topic.text, Token=token, AuthenticateOnUnsubscribe="true"
                 )
-        except (BotoCoreError, ClientError, OSError) as error:
+        except (BotoCoreError, ClientError, ResponseParserError, OSError) as error:
             metrics.EVENTS_CONFIRMATIONS.labels(outcome="failed").inc()
             raise Unavailable(f"ConfirmSubscription: {_cause(error)}") from error
         metrics.EVENTS_CONFIRMATIONS.labels(outcome="confirmed").inc()
