@@ -25,6 +25,8 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+        # Lines of libraries have no action of ours.
+        line.setdefault("action", f"library.{record.name.partition('.')[0]}")
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
@@ -39,4 +41,6 @@ def configure(stage: str, level: str, stream: TextIO = sys.stderr) -> None:
     root.setLevel(level.upper())
     # aiokafka reports each lost connection several times over; our own loops report the outage once.
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
+    for library in ("botocore", "aiobotocore", "boto3"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
