@@ -1,0 +1,217 @@
+"""Puts stages and adapters together, the only place that knows both, and runs them.
+
+Each builder imports what it puts together, so that a process starts with what it needs and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from aiohttp import web
+
+from streams.domain.errors import Misconfigured, Unavailable
+from streams.domain.topics import Lane, Topics
+from streams.runtime import logs, settings
+from streams.runtime.http import HttpServer, health_routes
+from streams.runtime.lifecycle import Stage, run_stages
+from streams.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
+    from streams.adapters.postgres import Database
+
+log = logging.getLogger(__name__)
+
+
+def database(config: Settings, name: str) -> Database:
+    """A pool of its own for each stage, so that none waits for another."""
+    from streams.adapters.postgres import Database
+
+    return Database(
+        config.postgres_dsn,
+        pool_size=config.postgres_pool_size,
+        timeout_s=config.postgres_timeout_s,
+        name=name,
+    )
+
+
+def topics(config: Settings) -> Topics:
+    return Topics(prefix=config.topic_prefix)
+
+
+def relay(config: Settings) -> Stage:
+    from streams.adapters.kafka_batches import KafkaBatches
+    from streams.adapters.relay_store import RelayStore
+    from streams.adapters.replication import ReplicationConnection
+    from streams.domain.slots import PUBLICATION
+    from streams.relay import Relay
+
+    names = topics(config)
+    kinds = {
+        **{names.outbox(lane): f"outbox-{lane}" for lane in Lane},
+        names.suppressions: "suppressions",
+        names.delivery_events: "delivery-events",
+        names.dead_letters: "dead-letters",
+    }
+    sink = KafkaBatches(
+        config.kafka_bootstrap_servers,
+        topic_prefix=config.topic_prefix,
+        kinds=kinds,
+        linger_s=config.relay_linger_ms / 1000,
+        max_rows=config.relay_max_in_flight_rows,
+        max_bytes=config.relay_max_in_flight_bytes,
+    )
+    source = ReplicationConnection(
+        config.replication_dsn, slot=config.relay_slot, publication=PUBLICATION
+    )
+    store = RelayStore(database(config, "relay"), slot=config.relay_slot)
+    return Relay(source=source, sink=sink, store=store, drain_s=config.drain_s / 2)
+
+
+def events(config: Settings) -> Stage:
+    from streams.adapters.kafka_publisher import KafkaPublisher
+    from streams.adapters.sns import CertificateFetcher, SnsCertificates, SnsConfirmer
+    from streams.events import Events, EventsSettings
+    from streams.intake import Intake, IntakeSettings
+
+    publisher = KafkaPublisher(config.kafka_bootstrap_servers, client_id="mailstreams-events")
+    certificates = SnsCertificates(CertificateFetcher(config.sns_certificate_source))
+    intake = Intake(
+        IntakeSettings.of(config),
+        publisher,
+        unreadable(config, "events", publisher),
+        certificates,
+        SnsConfirmer(),
+    )
+    return Events(EventsSettings.of(config), intake, publisher, certificates)
+
+
+def recipients(config: Settings) -> Stage:
+    from streams.adapters.facts_store import FactsStore
+    from streams.adapters.kafka_group import GroupConsumer
+    from streams.recipients import Recipients
+
+    names = topics(config)
+    return Recipients(
+        consumer=GroupConsumer(
+            config.kafka_bootstrap_servers,
+            topic=names.delivery_events,
+            group=f"{names.prefix}recipients",
+            stage="recipients",
+        ),
+        facts=FactsStore(database(config, "recipients")),
+        unreadable=unreadable(config, "recipients"),
+    )
+
+
+def scheduler(config: Settings) -> Stage:
+    from streams.adapters.schedule_store import ScheduleStore
+    from streams.adapters.ses_account import SesAccount
+    from streams.scheduler import Scheduler
+
+    return Scheduler(
+        schedule=ScheduleStore(database(config, "scheduler")),
+        account=SesAccount(),
+        settings=config,
+    )
+
+
+def unreadable(
+    config: Settings, stage: str, publisher: KafkaPublisher | None = None
+) -> UnreadableTopic:
+    """Where the stage sets records aside, through its own producer where it has one."""
+    from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
+
+    publisher = publisher or KafkaPublisher(
+        config.kafka_bootstrap_servers, client_id=f"mailstreams-{stage}-unreadable"
+    )
+    return UnreadableTopic(publisher, key=config.unreadable_fernet_key(), stage=stage)
+
+
+def sender(config: Settings) -> Stage:
+    raise NotImplementedError(config)
+
+
+BUILDERS: Final[Mapping[str, Callable[[Settings], Stage]]] = {
+    "relay": relay,
+    "sender": sender,
+    "events": events,
+    "recipients": recipients,
+    "scheduler": scheduler,
+}
+
+
+async def run(names: Sequence[str]) -> None:
+    """Runs these stages in this process until SIGTERM; health and metrics of all on one address."""
+    config = settings.load()
+    logs.configure("all" if len(names) > 1 else names[0], config.log_level)
+    config.salt()
+    stages = [BUILDERS[name](config) for name in names]
+    app = web.Application()
+    app.add_routes(health_routes([stage.health for stage in stages]))
+    server = HttpServer(app, host=config.http_host, port=config.http_port)
+    await server.start()
+    log.info(
+        "health and metrics are served",
+        extra={"action": "http.listening", "address": server.address},
+    )
+    try:
+        await compare_salt(config)
+        await run_stages(stages, start_patience_s=config.start_patience_s, drain_s=config.drain_s)
+    finally:
+        await server.stop()
+
+
+async def compare_salt(config: Settings) -> None:
+    """Misconfigured if the database has another salt. A database that is away is no reason not to take events."""
+    from streams.adapters.migrations import check_salt
+    from streams.adapters.postgres import Database
+
+    connection = Database(config.postgres_dsn, pool_size=2, timeout_s=5, name="salt check")
+    try:
+        async with connection:
+            await check_salt(connection, config.salt())
+    except Unavailable as error:
+        log.warning(
+            "salt could not be compared with the database's",
+            extra={"action": "salt.not_compared", "error": str(error)},
+        )
+
+
+async def migrate(*, with_topics: bool) -> dict[str, list[str]]:
+    """What was changed, by kind."""
+    from streams.adapters.kafka import create_topics
+    from streams.adapters.migrations import migrate as migrate_database
+
+    config = settings.load()
+    logs.configure("migrate", config.log_level)
+    salt = config.salt()
+    async with database(config, "migrate") as connection:
+        done = await migrate_database(connection, salt=salt, slot=config.relay_slot)
+    made = []
+    if with_topics:
+        made = await create_topics(
+            config.kafka_bootstrap_servers,
+            topics(config),
+            partitions=config.partitions,
+            replication_factor=config.replication_factor,
+        )
+    return {
+        "migrations": done.applied,
+        "salt": ["set"] if done.salt_set else [],
+        "slot": [config.relay_slot] if done.slot_made else [],
+        "topics": made,
+    }
+
+
+async def trace(outbox_id: UUID) -> list[dict[str, Any]]:
+    """The story of one message, oldest line first; Misconfigured if there is none of this id."""
+    config = settings.load()
+    async with database(config, "trace") as connection:
+        rows = await connection.rows("trace_email", outbox_id)
+    if not rows:
+        raise Misconfigured(f"there is no outbox row {outbox_id} in this database")
+    return [dict(row) for row in rows]
