@@ -114,7 +114,8 @@ class Decoder:
                 else:  # n: NULL, without a length. Unchanged TOAST values do not occur in inserts
                     at += 1
         except struct.error:
-            if data[at:] != b"n":  # a NULL at the very end leaves too few bytes for a length
+            # NULLs at the very end leave too few bytes for a length.
+            if not data[at:] or data[at:].strip(b"n"):
                 raise Unavailable("PostgreSQL sent a row that ends too early") from None
         values.pop()
         return (self._open, *values)  # type: ignore[return-value]  # as many as COLUMNS
