@@ -74,18 +74,19 @@ def running_state(state_directory: Path) -> State | None:
 
 def down(state_directory: Path) -> bool:
     """End the supervisor and all it started, and wait for it; False if nothing ran."""
+    path, state = state_directory / STATE, None
     if not is_held(state_directory):
-        (state_directory / STATE).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return False
     for number, seconds in ((signal.SIGTERM, DOWN_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
         deadline = time.monotonic() + seconds
         signalled = False
         while time.monotonic() < deadline:
-            if not is_held(state_directory):
-                (state_directory / STATE).unlink(missing_ok=True)
-                return True
-            state = read_state(state_directory / STATE)
+            state = read_state(path) or state  # one that is just starting has none yet
             signalled = signalled or (state is not None and state.signal(number))
+            if not is_held(state_directory) and (state is None or not state.signal(0)):
+                path.unlink(missing_ok=True)
+                return True
             time.sleep(0.05)
     raise StartFailed(
         f"Something still holds {state_directory / LOCK}: see which process has it open, and end it."

@@ -42,13 +42,6 @@ class Databases(ABC):
             _drop_slots(connection, name)
             connection.execute(statement)
 
-    def ensure_database(self, name: str) -> None:
-        """Make a database if it is absent."""
-        with self._administration() as connection:
-            found = connection.execute("select from pg_database where datname = %s", [name])
-            if found.rowcount == 0:
-                connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-
     def _administration(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.dsn_of("postgres"), autocommit=True, connect_timeout=10)
 

@@ -20,7 +20,8 @@ from devservers.sysv import remove_segment_of
 
 ROLE = DATABASE = "mailstreams"
 OPTIONS_FILE = "mailstreams.conf"
-TEMPLATE_FORMAT = 1
+TEMPLATE_FORMAT = 2
+INITDB_OPTIONS = ("--auth=trust", "--no-sync")  # synced as a whole before it is published
 
 
 def template_directory(
@@ -48,31 +49,31 @@ def run_initdb(
         locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     else:
         locale = ["--locale=C.UTF-8"]
-    command = [
-        str(installation.programs / "initdb"),
-        "-D",
-        str(data),
-        "-U",
-        ROLE,
-        "-E",
-        "UTF8",
-        *locale,
-    ]
+    initdb, postgres = (str(installation.programs / name) for name in ("initdb", "postgres"))
+    creation = data.with_name(f"{data.name}.sql")
+    creation.write_text(f"create database {DATABASE};\n")
     log = data.with_name(f"{data.name}.log")
-    with spawn(
-        [*command, "--auth=trust", "--no-sync"],
-        name="initdb",
-        log_path=log,
-        env=server_environment(),
-        cwd=data,
-        account=account,
-        keep_open=(lock,),
-    ) as initdb:
-        code = initdb.wait(120)
-    words = last_words(log)
-    log.unlink()
-    if code != 0:
-        raise StartFailed(f"PostgreSQL's initdb failed: {words}.")
+    try:
+        for command, read in (
+            ([initdb, "-D", str(data), "-U", ROLE, "-E", "UTF8", *locale, *INITDB_OPTIONS], None),
+            ([postgres, "--single", "-D", str(data), "postgres"], creation),
+        ):
+            with spawn(
+                command,
+                name=Path(command[0]).name,
+                log_path=log,
+                stdin_path=read,
+                env=server_environment(),
+                cwd=data,
+                account=account,
+                keep_open=(lock,),
+            ) as process:
+                code = process.wait(120)
+            if code != 0:
+                raise StartFailed(f"PostgreSQL's data could not be made: {last_words(log)}.")
+    finally:
+        log.unlink(missing_ok=True)
+        creation.unlink(missing_ok=True)
 
 
 def server_environment() -> dict[str, str]:
@@ -129,11 +130,6 @@ class LocalPostgres(LocalServer, Databases):
         """Every port that it listens on."""
         return (self.port,)
 
-    def start(self) -> None:
-        """Start it and wait until it serves clients. Nothing happens if it runs."""
-        LocalServer.start(self)
-        self.ensure_database(DATABASE)
-
     def kill(self) -> None:
         """`kill -9` all of it, and wait until it is gone. Nothing happens if it is down."""
         LocalServer.kill(self)
@@ -151,7 +147,7 @@ class LocalPostgres(LocalServer, Databases):
     def _copy_template(self) -> None:
         draft = self.directory.with_name(f"{self.directory.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
-        copy_tree(self.template, draft, self.account)
+        copy_tree(self.template, draft)
         if not self.disposable:
             sync_tree(draft)
         draft.rename(self.directory)

@@ -109,7 +109,7 @@ def _reachable(programs: Path, cache: Path, account: Account | None) -> Path:
     size = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
 
     def build(building: Path, _lock: int) -> None:
-        copy_tree(tree, building, None)
+        copy_tree(tree, building)
         make_readable(building)
 
     return publish(cache / f"postgres-wheel-{size}", build) / programs.name

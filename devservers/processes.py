@@ -20,6 +20,7 @@ from pathlib import Path
 
 from devservers.errors import PrerequisiteMissing, ProcessGone, StartFailed
 
+DEVNULL = Path(os.devnull)
 WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
@@ -145,6 +146,7 @@ def spawn(
     *,
     name: str,
     log_path: Path | None = None,
+    stdin_path: Path | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     account: Account | None = None,
@@ -155,7 +157,7 @@ def spawn(
 ) -> Supervised:
     """Start a program below a watchdog.
 
-    Output is appended to `log_path`, or goes where the caller's goes. When the owner ends, the program
+    Input is `stdin_path` or nothing. Output is appended to `log_path`, or goes where the caller's goes. When the owner ends, the program
     gets `stop_signal` and, `grace` seconds later, SIGKILL. `keep_open` are file descriptors (of locks)
     that it inherits. A `foreground` program shares the caller's terminal and process group.
     """
@@ -174,9 +176,10 @@ def spawn(
     with ExitStack() as opened:
         opened.enter_context(theirs)
         output = None if log_path is None else opened.enter_context(log_path.open("ab"))
+        stdin = None if foreground else opened.enter_context((stdin_path or DEVNULL).open("rb"))
         watchdog = subprocess.Popen(
             command,
-            stdin=None if foreground else subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=None if output is None else subprocess.STDOUT,
             env=None if env is None else dict(env),

@@ -63,14 +63,15 @@ def read_state(path: Path) -> State | None:
 
 
 def start_of(pid: int) -> str | None:
-    """When a process started, as exactly as the system tells; None if there is none."""
+    """When a process started, as exactly as the system tells; None if it has ended."""
     if LINUX:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         except OSError:
             return None
-        return f"{boot} {stat.rpartition(')')[2].split()[19]}"
+        fields = stat.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
     command = ["/bin/ps", "-o", "lstart=", "-p", str(pid)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.strip() or None

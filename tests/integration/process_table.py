@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from devservers.jars import fetch, kafka_version, locked_jars
-from devservers.places import cache_directory, postgres_account
+from devservers.places import cache_directory, copy_tree, postgres_account
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -16,7 +16,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 def command_lines(place: Path) -> dict[int, str]:
@@ -55,8 +55,25 @@ def open_place() -> Iterator[Path]:
 def lend_jars(cache: Path) -> None:
     """Put Kafka's jars into another cache, so that nothing is downloaded twice."""
     locked = locked_jars()
-    home = Path(f"kafka-{kafka_version(locked)}", "jars")
-    ours = cache_directory(None, postgres_account()) / home
-    (cache / home).mkdir(parents=True)
-    for jar in fetch(locked, ours):
-        shutil.copyfile(jar, cache / home / jar.name)
+    jars = our_cache() / f"kafka-{kafka_version(locked)}" / "jars"
+    fetch(locked, jars)
+    lend(jars, cache)
+
+
+def lend_prepared_data(cache: Path) -> None:
+    """Put prepared data into another cache, where preparing it is not what is tested."""
+    for prepared in (our_cache() / "postgres-templates", *our_cache().glob("kafka-*/formatted")):
+        if prepared.exists():
+            lend(prepared, cache)
+
+
+def lend(tree: Path, cache: Path) -> None:
+    """Copy a part of our cache to the same place of another."""
+    target = cache / tree.relative_to(our_cache())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copy_tree(tree, target)
+
+
+def our_cache() -> Path:
+    """The cache of whoever runs the tests."""
+    return cache_directory(None, postgres_account())

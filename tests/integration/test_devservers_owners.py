@@ -20,6 +20,7 @@ from tests.integration.process_table import (
     detached_segments,
     eventually,
     lend_jars,
+    lend_prepared_data,
     open_place,
 )
 
@@ -83,6 +84,8 @@ def test_an_owner_killed_in_any_phase_leaves_nothing_and_the_next_start_is_whole
     place: Path, phase: str, options: list[str]
 ) -> None:
     lend_jars(place / "mailstreams")
+    if phase == "kafka.Kafka":
+        lend_prepared_data(place / "mailstreams")
     before = detached_segments()
     owner = start_run(place, *options)
     eventually(lambda: any(phase in line for line in command_lines(place).values()))
@@ -105,6 +108,7 @@ def test_an_owner_killed_in_any_phase_leaves_nothing_and_the_next_start_is_whole
 
 
 def test_a_command_ends_with_its_killed_run_and_so_do_the_servers(place: Path) -> None:
+    lend_prepared_data(place / "mailstreams")
     owner = start_run(place, "--postgres-only")
     eventually(lambda: any("sleep 1000" in line for line in children_of(owner.pid)))
     assert len(command_lines(place)) > 2
@@ -114,6 +118,7 @@ def test_a_command_ends_with_its_killed_run_and_so_do_the_servers(place: Path) -
 
 
 def test_a_run_that_is_alive_keeps_its_data_while_another_starts(place: Path) -> None:
+    lend_prepared_data(place)
     settings = ServerSettings(kafka=False, cache_directory=place)
     with devservers.running(settings) as first:
         with devservers.running(settings) as second:
@@ -145,8 +150,8 @@ from devservers import ServerSettings
 assert os.geteuid() != 0
 with devservers.running(ServerSettings()) as servers:
     psycopg.connect(servers.postgres.dsn).close()
-    servers.kafka.kill()
-    servers.kafka.start()
+    servers.postgres.kill()
+    servers.postgres.start()
     print("served", servers.environment(), flush=True)
 """
 
