@@ -51,8 +51,7 @@ class OutboxStore:
         rows = await self._database.rows(
             "read_pending", [p.id for p in pointers], [p.xid for p in pointers]
         )
-        found = {row["id"]: Presence(row["presence"]) for row in rows}
-        return [found[pointer.id] for pointer in pointers]
+        return [Presence(row["presence"]) for row in rows]
 
     async def close_unsendable(self, ids: Sequence[UUID]) -> dict[UUID, Verdict]:
         """Writes SUPPRESSED or EXPIRED where the database confirms it; the ids that it did not confirm are left out."""
@@ -95,6 +94,7 @@ class OutboxStore:
         return Grant(
             messages=row["messages"],
             permits=row["permits"],
+            server_now=row["server_now"],
             start_at=row["start_at"],
             per_second=row["per_second"],
             wait_s=row["wait"],

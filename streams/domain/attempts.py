@@ -13,6 +13,13 @@ from streams.domain.topics import Lane
 AttemptId = NewType("AttemptId", UUID)
 
 
+def new_attempt_id(now_ms: int, random: bytes) -> AttemptId:
+    """A UUID of version 7 from milliseconds since 1970 and ten random bytes."""
+    value = int.from_bytes(now_ms.to_bytes(6, "big") + random, "big")
+    value &= ~(0xF << 76) & ~(0x3 << 62)
+    return AttemptId(UUID(int=value | 7 << 76 | 2 << 62))
+
+
 class Presence(StrEnum):
     """What reading a pointer's row shows, without claiming it."""
 

@@ -30,6 +30,14 @@ class ContiguousOffsets:
             self._finished.discard(done)
             self._next = done + 1
 
+    def is_open(self, offset: int) -> bool:
+        """Whether the record was fetched in this assignment and is not finished."""
+        return (
+            bool(self._open)
+            and self._open[0] <= offset <= self._open[-1]
+            and offset not in self._finished
+        )
+
     def committable(self) -> int | None:
         """The position to commit, None if it was committed already or nothing is finished."""
         return None if self._next == self._committed else self._next

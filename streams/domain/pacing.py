@@ -15,10 +15,11 @@ _DRIFT: Final = 2e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Permits for the first messages of a question. start_at is the server's clock, seconds since 1970."""
+    """Permits for the first messages of a question. Times are the server's clock, seconds since 1970."""
 
     messages: int
     permits: int
+    server_now: float
     start_at: float
     per_second: float
     wait_s: float
@@ -80,16 +81,18 @@ def slots(grant: Grant, clock: ServerClock, recipients: Sequence[int]) -> list[S
 class Pace:
     """How many messages to ask permits for, and how far ahead their first slot should begin.
 
-    Permits that are not used are void for everybody: the size grows while every slot is met and halves when one is
+    Permits that are not used are void for everybody: the size grows while every slot is met and halves when slots are
     missed, and the lead follows the time that it takes from a grant to the first call.
     """
 
-    __slots__ = ("_lead", "_most", "_size")
+    __slots__ = ("_in_time", "_lead", "_missed_at", "_most", "_size")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._size = min(16, most)
         self._lead = 0.01
+        self._in_time = 0
+        self._missed_at = float("-inf")
 
     @property
     def size(self) -> int:
@@ -100,14 +103,19 @@ class Pace:
         return self._lead
 
     def prepared(self, seconds: float) -> None:
-        """So long took it from a grant to calls that could begin."""
+        """So long took it from a grant to a call that could begin."""
         self._lead = min(max(seconds, 0.8 * self._lead + 0.2 * seconds), LONGEST_LEAD_S)
 
-    def met(self, calls: int) -> None:
-        """So many calls of one batch were all in time."""
-        if calls >= self._size:
+    def met(self) -> None:
+        """A call began in its slot."""
+        self._in_time += 1
+        if self._in_time >= self._size:
+            self._in_time = 0
             self._size = min(self._size * 2, self._most)
 
-    def missed(self) -> None:
-        """A slot of a batch was given up."""
-        self._size = max(self._size // 2, 1)
+    def missed(self, now: float) -> None:
+        """A slot was given up; slots that are missed together count once."""
+        self._in_time = 0
+        if now - self._missed_at > WINDOW_S:
+            self._missed_at = now
+            self._size = max(self._size // 2, 1)

@@ -12,6 +12,7 @@ _LONGEST_TEXT: Final = 400
 _ADDRESS: Final = re.compile(
     r'(?:"[^"\n]{1,64}"|[^\s<>()\[\],;:"@]{1,128})(?:@|%40)[^\s<>()\[\],;:"@]{1,255}'
 )
+_MESSAGE_ID: Final = re.compile(r"[!-~]{1,256}")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{1,99}")
 
 
@@ -34,6 +35,11 @@ class Fault:
     written: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """The call's time was over before the connection was there: nothing was written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A complete answer. code is AWS's error code, None if nothing shows that AWS itself answered."""
@@ -43,6 +49,14 @@ class Answer:
     message: str = ""
     message_id: str | None = None
     request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedCall:
+    """A request as it is signed, once: the body and the headers that belong to it."""
+
+    body: bytes
+    headers: Mapping[str, str]
 
 
 def read_answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -58,7 +72,9 @@ def read_answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
         # A proxy may answer in JSON with a code of its own.
         or (_code(content.get("code")) if request_id else None),
         message=message if isinstance(message, str) else "",
-        message_id=message_id if isinstance(message_id, str) and message_id else None,
+        message_id=message_id
+        if isinstance(message_id, str) and _MESSAGE_ID.fullmatch(message_id)
+        else None,
         request_id=request_id,
     )
 

@@ -45,7 +45,7 @@ class TenantQueues:
         self._sizes: dict[Lane, int] = dict.fromkeys(Lane, 0)
         self._turns: dict[Lane, deque[str]] = {lane: deque() for lane in Lane}
         self._busy: set[RecipientKey] = set()
-        self._blocked: dict[RecipientKey, list[Pointer]] = {}
+        self._blocked: dict[RecipientKey, deque[Pointer]] = {}
         self._number = 0
 
     def put(self, pointers: Iterable[Pointer]) -> None:
@@ -89,17 +89,20 @@ class TenantQueues:
                 continue
             empty_handed = 0
             if pointer.recipient_key in self._busy:
-                self._blocked.setdefault(pointer.recipient_key, []).append(pointer)
+                self._blocked.setdefault(pointer.recipient_key, deque()).append(pointer)
                 continue
             self._busy.add(pointer.recipient_key)
             self._sizes[lane] -= 1
             taken.append(pointer)
 
     def free(self, key: RecipientKey) -> None:
-        """The recipient's pointer that was taken is done with; what waited behind it queues again."""
+        """The recipient's pointer that was taken is done with; the next one that waited behind it queues again."""
         self._busy.discard(key)
-        for pointer in self._blocked.pop(key, ()):
-            self._push(pointer)
+        blocked = self._blocked.get(key)
+        if blocked:
+            self._push(blocked.popleft())
+            if not blocked:
+                del self._blocked[key]
 
     def clear(self) -> None:
         """Forgets all that waits: somebody else reads these partitions now, or we read them again."""

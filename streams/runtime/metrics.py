@@ -313,3 +313,86 @@ SCHEDULER_HEARTBEAT_AGE = Gauge(
     "Since the newest heartbeat that any scheduler put into the feed. More than some seconds: no scheduler works, and soon "
     "senders stop, since they cannot tell whether their suppressions are fresh.",
 )
+
+# Sender ---------------------------------------------------------------------------------------------------------------
+
+SENDER_CLAIMS = Counter(
+    "mailstreams_sender_claims_total",
+    "Verdicts on pointers, of reading, closing and claiming. settled is normal after a replay; busy or invisible growing: "
+    "somebody holds rows or transactions open for long; paused: see table pause.",
+    ["verdict"],
+)
+SENDER_OUTCOMES = Counter(
+    "mailstreams_sender_outcomes_total",
+    "Outcomes of claimed rows. unknown growing: calls end without an answer, look at the network; throttled: the rate is too high or "
+    "somebody else sends; account-stop, misconfigured: see table pause; released growing: slots are missed or leases too short.",
+    ["kind"],
+)
+SENDER_ERRORS = Counter(
+    "mailstreams_sender_errors_total",
+    "Calls that were not accepted, by error class. The dead letters and the docs say what to change for each.",
+    ["error_class"],
+)
+SENDER_RECORDED = Counter(
+    "mailstreams_sender_recorded_outcomes_total",
+    "Outcomes as PostgreSQL took them. stale: they came after their lease had run out and are kept as evidence; growing: "
+    "leases are too short or the sender stands still at times. repeated: an answer of PostgreSQL was lost.",
+    ["recorded"],
+)
+SENDER_LOST_CLAIMS = Counter(
+    "mailstreams_sender_lost_claims_total",
+    "Claims whose answer was lost and that were given back before anything else. A few with every outage of PostgreSQL.",
+)
+SENDER_IN_FLIGHT = Gauge(
+    "mailstreams_sender_calls_in_flight",
+    "Claimed rows whose call waits for its slot or is under way. At sender_max_in_flight for long: SES answers slowly, or allow more.",
+)
+SENDER_QUEUED = Gauge(
+    "mailstreams_sender_queued_pointers",
+    "Pointers that wait in memory. At 5,000 a lane fetching pauses: the rate, a pause or PostgreSQL holds them back.",
+    ["lane"],
+)
+SENDER_CLAIM_LATENCY = Histogram(
+    "mailstreams_sender_due_to_claim_seconds",
+    "From the time a message is due (its commit, if it is due at once) to its claim.",
+    buckets=SECONDS,
+)
+SENDER_CALL_LATENCY = Histogram(
+    "mailstreams_sender_due_to_call_seconds",
+    "From the time a message is due (its commit, if it is due at once) to the start of its call of SES.",
+    buckets=SECONDS,
+)
+SENDER_CALL_WINDOW = Histogram(
+    "mailstreams_sender_claim_to_call_seconds",
+    "From the answer of the claim to the start of the call: the window in which a new suppression is seen by the table alone.",
+    buckets=SECONDS,
+)
+SENDER_CALL_SECONDS = Histogram(
+    "mailstreams_sender_call_seconds", "One call of SES, with its answer.", buckets=SECONDS
+)
+SENDER_PERMITS = Counter(
+    "mailstreams_sender_permits_total",
+    "Permits of the shared rate, by use: granted, and void (granted, then not used in time). Void more than some percent: the "
+    "sender or PostgreSQL is slow, and the rate is not reached.",
+    ["use"],
+)
+SENDER_SUPPRESSION_ENTRIES = Gauge(
+    "mailstreams_sender_suppression_entries",
+    "Suppressed recipients in memory, of the partitions that are owned.",
+)
+SENDER_SUPPRESSION_OFFSET = Gauge(
+    "mailstreams_sender_suppression_offset",
+    "Position in each owned partition of the suppression topic up to which records are applied.",
+    ["partition"],
+)
+SENDER_SUPPRESSION_AGE = Gauge(
+    "mailstreams_sender_suppression_age_seconds",
+    "Age of the newest heartbeat applied, of the owned partition that is furthest behind. Above sender_suppression_staleness_s "
+    "nothing is sent: look at scheduler and relay.",
+)
+SENDER_SUPPRESSION_RECORDS = Counter(
+    "mailstreams_sender_suppression_records_total",
+    "Records of the suppression topic by what they did. older: behind a newer one of its key, the relay replaced a producer; "
+    "unreadable: a bug of whoever writes the topic, the claim still protects these recipients.",
+    ["applied"],
+)

@@ -1,0 +1,89 @@
+"""From what a call of SES ended with to the outcome that is written, and what has to stop because of it."""
+
+from datetime import datetime
+from typing import Final
+
+from streams.domain.attempts import Email, Outcome, OutcomeKind, Pause, PauseScope
+from streams.domain.backoff import retry_delay_s
+from streams.domain.ses_answers import Answer, Fault, without_addresses
+from streams.domain.ses_errors import Meaning
+
+LONGEST_WAKE_S: Final = 60.0
+ACCOUNT: Final = "*"
+# AWS knows the credentials of this moment and refuses them: they may have been replaced.
+STALE_CREDENTIALS: Final = frozenset({"credentials-expired", "credentials-refused"})
+
+
+def outcome_of_call(
+    email: Email,
+    seen: Answer | Fault,
+    meant: Meaning,
+    *,
+    started: datetime,
+    finished: datetime,
+    delay_s: float,
+) -> Outcome:
+    """The outcome of a call; delay_s is used where the row is to be tried again."""
+    return Outcome(
+        id=email.id,
+        attempt_id=email.attempt_id,
+        number=email.attempt,
+        kind=meant.row.kind,
+        started=started,
+        finished=finished,
+        delay_s=delay_s,
+        provider_message_id=seen.message_id if isinstance(seen, Answer) else None,
+        error_class=None if meant.row.kind is OutcomeKind.ACCEPTED else meant.row.name,
+        code=meant.code,
+        http_status=meant.http_status,
+        reason=None if meant.row.kind is OutcomeKind.ACCEPTED else meant.reason,
+        left_out=email.left_out,
+    )
+
+
+def delay_of(meant: Meaning, *, attempt: int, random: float, throttle_s: float) -> float:
+    """Until the row is to be looked at again, where it stays pending."""
+    match meant.row.kind:
+        case OutcomeKind.RETRY:
+            return retry_delay_s(attempt, random)
+        case OutcomeKind.THROTTLED:
+            return throttle_s
+        case _:
+            return min(meant.row.pause_s, LONGEST_WAKE_S)
+
+
+def pause_of(email: Email, meant: Meaning) -> Pause | None:
+    """What has to stop for all senders."""
+    row = meant.row
+    match row.pause:
+        case None:
+            return None
+        case PauseScope.SENDER:
+            value = email.sender.lower()
+        case _:
+            value = ACCOUNT
+    return Pause(scope=row.pause, value=value, reason=meant.reason, seconds=row.pause_s)
+
+
+def released(email: Email, *, finished: datetime) -> Outcome:
+    """The claim is given back: SES was not called."""
+    return Outcome(
+        id=email.id,
+        attempt_id=email.attempt_id,
+        number=email.attempt,
+        kind=OutcomeKind.RELEASED,
+        finished=finished,
+    )
+
+
+def unsendable(email: Email, *, error_class: str, reason: str, finished: datetime) -> Outcome:
+    """We refuse the message ourselves; SES was not called. The reason says what to change."""
+    return Outcome(
+        id=email.id,
+        attempt_id=email.attempt_id,
+        number=email.attempt,
+        kind=OutcomeKind.UNSENDABLE,
+        finished=finished,
+        error_class=error_class,
+        reason=without_addresses(reason, email.addresses),
+    )

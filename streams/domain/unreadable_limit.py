@@ -1,0 +1,24 @@
+"""How many unreadable records are the writer's fault: more than that in a short time, and we are the bug."""
+
+from collections import deque
+
+
+class UnreadableLimit:
+    """At most so many in so many seconds of a monotonic clock."""
+
+    __slots__ = ("_most", "_seen", "_within_s")
+
+    def __init__(self, *, most: int = 100, within_s: float = 600.0) -> None:
+        self._most = most
+        self._within_s = within_s
+        self._seen: deque[float] = deque()
+
+    def add(self, now: float) -> None:
+        """One more was found."""
+        self._seen.append(now)
+
+    def exceeded(self, now: float) -> bool:
+        """Whether there were too many lately."""
+        while self._seen and now - self._seen[0] > self._within_s:
+            self._seen.popleft()
+        return len(self._seen) > self._most

@@ -1,0 +1,284 @@
+"""From the queues to claimed rows: drop what is suppressed or expired, take permits, claim, hand over to the calls."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+from streams.domain.attempts import (
+    Claim,
+    ClaimRequest,
+    Email,
+    Outcome,
+    OutcomeKind,
+    Verdict,
+    new_attempt_id,
+)
+from streams.domain.errors import BadMessage
+from streams.domain.outcomes import released, unsendable
+from streams.domain.pacing import Grant, ServerClock, Slot, slots
+from streams.domain.pointers import Pointer
+from streams.ports import Outbox, SuppressionGuard
+from streams.runtime import metrics
+from streams.sending.calls import Calls
+from streams.sending.contents import Contents
+from streams.sending.outcome_writer import OutcomeWriter
+from streams.sending.pointer_intake import PointerIntake
+from streams.sending.signals import Signal
+from streams.sending.work import Done, Work
+
+log = logging.getLogger(__name__)
+
+IDLE_S: Final = 0.25
+NO_RATE_S: Final = 1.0
+SHORTEST_WAIT_S: Final = 0.005
+# A row whose slots were missed for so long is given back: its claim was too long ago.
+LONGEST_HOLD_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """lease_s: how long a claim is ours; call_s: the longest call, which has to end before."""
+
+    lease_s: float
+    call_s: float
+
+
+class Dispatch:
+    """One step takes one batch from the queues to the calls. What a step took and did not hand over goes back."""
+
+    def __init__(
+        self,
+        *,
+        outbox: Outbox,
+        guard: SuppressionGuard,
+        intake: PointerIntake,
+        calls: Calls,
+        writer: OutcomeWriter,
+        lease: Lease,
+        work: Signal,
+    ) -> None:
+        self.scope = ""
+        self.rate_known = True
+        self.open = True
+        self.busy = False
+        self._outbox = outbox
+        self._guard = guard
+        self._intake = intake
+        self._calls = calls
+        self._writer = writer
+        self._lease = lease
+        self._work = work
+        self._contents = Contents(outbox)
+        # Pointers that this step holds, with the suppression in memory that the database did not confirm.
+        self._held: dict[UUID, Pointer] = {}
+        self._overruled: dict[UUID, int] = {}
+
+    async def step(self) -> float:
+        """Waits where there is no work or no room; returns how long to wait before the next step."""
+        if not self.open or self._writer.owes_releases:
+            return IDLE_S
+        if self._calls.backing_off_s > 0:
+            return self._calls.backing_off_s
+        self.busy = True
+        try:
+            if self._calls.missed:
+                return await self._place_missed()
+            if self._take():
+                return await self._dispatch()
+        finally:
+            self._put_back(list(self._held.values()))
+            self.busy = False
+        await self._work.wait(IDLE_S)
+        return 0.0
+
+    def _take(self) -> bool:
+        """Holds the next pointers; whether there are any."""
+        most = min(self._calls.room, self._calls.pace.size)
+        taken = self._intake.queues.take(most, self._guard.usable) if most > 0 else []
+        self._overruled.clear()
+        for pointer in taken:
+            if pointer.id in self._held:
+                self._put_back([pointer])
+            else:
+                self._held[pointer.id] = pointer
+        return bool(taken)
+
+    def _put_back(self, pointers: Sequence[Pointer]) -> None:
+        for pointer in pointers:
+            if self._held.get(pointer.id) is pointer:
+                del self._held[pointer.id]
+            self._intake.queues.free(pointer.recipient_key)
+        self._intake.put_back(pointers)
+
+    def _drop(self, pointer: Pointer, verdict: Verdict) -> None:
+        """Nothing more is to be done for the pointer in this process."""
+        metrics.SENDER_CLAIMS.labels(verdict=verdict).inc()
+        self._held.pop(pointer.id, None)
+        self._intake.queues.free(pointer.recipient_key)
+        if verdict is Verdict.INVISIBLE:
+            self._intake.hide(pointer)
+        else:
+            self._intake.finish(pointer)
+
+    async def _dispatch(self) -> float:
+        await self._close_unsendable()
+        waiting = list(self._held.values())
+        if not waiting:
+            return 0.0
+        answer = await self._take_permits([p.recipients for p in waiting])
+        if answer is None:
+            return NO_RATE_S
+        grant, clock = answer
+        self._put_back(waiting[grant.messages :])
+        if not grant.messages:
+            return max(grant.wait_s, SHORTEST_WAIT_S)
+        await self._claim(waiting[: grant.messages], grant, clock)
+        return 0.0
+
+    async def _close_unsendable(self) -> None:
+        """What memory says is suppressed, or the clock expired, is written so if the database confirms it."""
+        now = datetime.now(UTC)
+        for pointer in self._held.values():
+            hit = self._guard.hit(
+                pointer.partition, pointer.recipient_key, pointer.tenant, pointer.lane
+            )
+            if hit is not None:
+                self._overruled[pointer.id] = hit
+        asked = [
+            p.id
+            for p in self._held.values()
+            if p.id in self._overruled or (p.expires is not None and p.expires <= now)
+        ]
+        if asked:
+            for id_, verdict in (await self._outbox.close_unsendable(asked)).items():
+                self._drop(self._held[id_], verdict)
+
+    async def _take_permits(self, recipients: Sequence[int]) -> tuple[Grant, ServerClock] | None:
+        answer = await self._outbox.take_permits(
+            self.scope, recipients, lead_s=self._calls.pace.lead_s
+        )
+        self.rate_known = answer is not None
+        if answer is not None:
+            metrics.SENDER_PERMITS.labels(use="granted").inc(answer[0].permits)
+        return answer
+
+    async def _claim(self, chosen: Sequence[Pointer], grant: Grant, clock: ServerClock) -> None:
+        requests = [
+            ClaimRequest(
+                id=p.id,
+                attempt_id=new_attempt_id(time.time_ns() // 1_000_000, os.urandom(10)),
+                xid=p.xid,
+            )
+            for p in chosen
+        ]
+        asked_at = time.monotonic()
+        try:
+            claims = await self._outbox.claim(requests, lease_s=self._lease.lease_s)
+        except BaseException:
+            self._lost(requests)
+            raise
+        emails = self._sort_out(claims)
+        granted = slots(grant, clock, [p.recipients for p, _ in emails])
+        used = sum(p.recipients for p, _ in emails)
+        metrics.SENDER_PERMITS.labels(use="void").inc(grant.permits - used)
+        await self._hand_over(emails, granted, asked_at, clock.end(grant.server_now))
+
+    def _lost(self, requests: Sequence[ClaimRequest]) -> None:
+        """The answer is lost, so rows may be claimed that nobody calls: they are given back before anything else."""
+        metrics.SENDER_LOST_CLAIMS.inc(len(requests))
+        for request in requests:
+            pointer = self._held.pop(request.id)
+            self._intake.queues.free(pointer.recipient_key)
+            outcome = Outcome(
+                id=request.id,
+                attempt_id=request.attempt_id,
+                number=0,
+                kind=OutcomeKind.RELEASED,
+                finished=datetime.now(UTC),
+            )
+            self._writer.add(Done(outcome=outcome, pointer=pointer, lost=True))
+
+    def _sort_out(self, claims: Sequence[Claim]) -> list[tuple[Pointer, Email]]:
+        """The rows that are ours now, in order; all others are done with."""
+        ours = []
+        now = datetime.now(UTC)
+        for claim in claims:
+            pointer = self._held[claim.id]
+            if claim.email is None:
+                self._drop(pointer, claim.verdict)
+                continue
+            del self._held[claim.id]
+            metrics.SENDER_CLAIMS.labels(verdict=claim.verdict).inc()
+            late = (now - pointer.due).total_seconds()
+            metrics.SENDER_CLAIM_LATENCY.observe(max(late, 0.0))
+            ours.append((pointer, claim.email))
+        return ours
+
+    async def _hand_over(
+        self,
+        emails: Sequence[tuple[Pointer, Email]],
+        granted: Sequence[Slot],
+        asked_at: float,
+        granted_at: float | None,
+    ) -> None:
+        claimed_at = time.monotonic()
+        try:
+            contents = await self._contents.of([email for _, email in emails])
+        except BaseException:
+            for pointer, email in emails:
+                self._calls.done(_released(email, pointer))
+            raise
+        for (pointer, email), slot, content in zip(emails, granted, contents, strict=True):
+            if isinstance(content, BadMessage):
+                self._calls.done(_unsendable(email, pointer, content))
+                continue
+            work = Work(
+                email=email,
+                content=content,
+                pointer=pointer,
+                slot=slot,
+                claimed_at=claimed_at,
+                begin_by=asked_at + self._lease.lease_s - self._lease.call_s,
+                overruled=self._overruled.get(email.id),
+                granted_at=granted_at,
+            )
+            self._calls.start(work)
+            granted_at = None
+
+    async def _place_missed(self) -> float:
+        """Rows that are ours and missed their slots get new ones, or are given back if their claim was long ago."""
+        now = time.monotonic()
+        works, self._calls.missed = self._calls.missed, []
+        try:
+            for work in [w for w in works if now - w.claimed_at > LONGEST_HOLD_S]:
+                works.remove(work)
+                self._calls.done(_released(work.email, work.pointer))
+            if not works:
+                return 0.0
+            answer = await self._take_permits([w.pointer.recipients for w in works])
+            if answer is None:
+                return NO_RATE_S
+            grant, clock = answer
+            for slot in slots(grant, clock, [w.pointer.recipients for w in works]):
+                work = works.pop(0)
+                work.slot = slot
+                self._calls.start(work)
+            return 0.0 if grant.messages else max(grant.wait_s, SHORTEST_WAIT_S)
+        finally:
+            self._calls.missed = works + self._calls.missed
+
+
+def _released(email: Email, pointer: Pointer) -> Done:
+    return Done(outcome=released(email, finished=datetime.now(UTC)), pointer=pointer)
+
+
+def _unsendable(email: Email, pointer: Pointer, error: BadMessage) -> Done:
+    outcome = unsendable(
+        email, error_class="template", reason=str(error), finished=datetime.now(UTC)
+    )
+    return Done(outcome=outcome, pointer=pointer)

@@ -1,0 +1,44 @@
+"""One claimed row on its way to SES and back."""
+
+from dataclasses import dataclass
+
+from streams.domain.attempts import Email, Outcome, Pause
+from streams.domain.pacing import Slot
+from streams.domain.pointers import Pointer
+from streams.domain.ses_answers import SignedCall
+from streams.domain.templates import Content
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """A claim that is ours. Times are monotonic.
+
+    overruled: the sequence of a suppression in memory that the database did not confirm, so that it stops nothing.
+    granted_at: when the permits of its batch were granted, on the first work of the batch alone.
+    call: the request as it was signed, once; a slot that was missed does not sign again.
+    """
+
+    email: Email
+    content: Content
+    pointer: Pointer
+    slot: Slot
+    claimed_at: float
+    begin_by: float
+    overruled: int | None = None
+    granted_at: float | None = None
+    call: SignedCall | None = None
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """An outcome to be written, with the pointer that it finishes.
+
+    lost: a release, and nobody knows whether the claim happened. echo: the same once more, in case it happened later.
+    """
+
+    outcome: Outcome
+    pointer: Pointer
+    pause: Pause | None = None
+    lost: bool = False
+    echo: bool = False
