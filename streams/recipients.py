@@ -17,7 +17,7 @@ from streams.domain.errors import BadMessage
 from streams.domain.event_records import read_event
 from streams.domain.facts import Kept, Placed, RecipientState, Settled
 from streams.domain.records import Record
-from streams.ports import Facts, FactsTransaction, RecordConsumer, SetAside
+from streams.ports import Facts, FactsTransaction, RecordConsumer, UnreadableRecords
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 
@@ -73,7 +73,7 @@ class UnreadableLimit:
 
 
 class Recipients:
-    """The stage. Owns the consumer and the facts: starts and stops both."""
+    """The stage. Owns the consumer, the facts and the place for unreadable records: starts and stops them."""
 
     name: Final = STAGE
 
@@ -82,7 +82,7 @@ class Recipients:
         *,
         consumer: RecordConsumer,
         facts: Facts,
-        unreadable: SetAside,
+        unreadable: UnreadableRecords,
         limit: UnreadableLimit | None = None,
     ) -> None:
         self.health = Health(stage=STAGE)
@@ -99,6 +99,10 @@ class Recipients:
 
     async def start(self) -> None:
         self._stopping.clear()
+        # A series that begins with its first event hides that event from increase().
+        metrics.CONSUMER_HALTED.labels(stage=STAGE).set(0)
+        metrics.CONSUMER_GAP.labels(stage=STAGE).inc(0)
+        metrics.CONSUMER_RESETS.labels(stage=STAGE).inc(0)
         await self._facts.start()
         await self._consumer.start()
 
@@ -126,6 +130,7 @@ class Recipients:
         if self._running:
             await self._stopped.wait()
         await self._consumer.stop()
+        await self._unreadable.stop()
         await self._facts.stop()
 
     async def _fold_next(self) -> float:

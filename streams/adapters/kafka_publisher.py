@@ -5,9 +5,11 @@ import logging
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 from cryptography.fernet import Fernet
 
 from streams.adapters.kafka import client_options, kafka_errors
+from streams.adapters.kafka_producers import abandon
 from streams.domain.errors import Unavailable
 from streams.domain.records import NewRecord, Record
 from streams.domain.topics import unreadable
@@ -72,7 +74,7 @@ class KafkaPublisher:
         if self._producer is producer:
             self._producer = None
             log.warning("Kafka producer is replaced", extra={"action": "kafka.producer_replaced"})
-            await _close(producer)
+            await abandon(producer)
 
     async def stop(self) -> None:
         producer, self._producer = self._producer, None
@@ -84,8 +86,10 @@ async def _close(producer: AIOKafkaProducer) -> None:
     """Closes without waiting for a broker that does not answer."""
     try:
         await asyncio.wait_for(producer.stop(), 5.0)
-    except (TimeoutError, OSError):
+    except (TimeoutError, OSError, KafkaError):
         log.warning("Kafka producer did not close", extra={"action": "kafka.producer_not_closed"})
+        await abandon(producer)
+        await producer.client.close()  # stop() does nothing when it is called again
 
 
 class UnreadableTopic:
@@ -95,6 +99,10 @@ class UnreadableTopic:
         self._publisher = publisher
         self._fernet = Fernet(key)
         self._stage = stage
+
+    async def stop(self) -> None:
+        """Disconnects its publisher; a later put() connects again."""
+        await self._publisher.stop()
 
     async def put(self, record: Record, *, reason: str) -> None:
         """Returns when it is acknowledged; Unavailable otherwise."""

@@ -1,6 +1,7 @@
 """GetAccount of SES through aioboto3. Its limit of about one call a second is the whole account's."""
 
 import logging
+import os
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -28,10 +29,11 @@ class SesAccount:
     @property
     def region(self) -> str:
         """The region whose quota is read; Misconfigured without one."""
-        region: str | None = self._session.region_name
+        # botocore itself reads AWS_DEFAULT_REGION and the profile only.
+        region: str | None = self._session.region_name or os.environ.get("AWS_REGION")
         if not region:
             raise Misconfigured(
-                "no AWS region is set: set AWS_REGION (or AWS_DEFAULT_REGION) to that of your SES identities"
+                "no AWS region is set: set AWS_DEFAULT_REGION or AWS_REGION to that of your SES identities"
             )
         return region
 

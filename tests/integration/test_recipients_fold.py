@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from streams.adapters.facts_store import FactsStore
+from streams.adapters.facts_store import FactsStore, FactsTransaction
 from streams.adapters.postgres import Database
 from streams.domain.delivery_events import DeliveryEvent, EventType
 from streams.recipients import Folded, Recipients, fold
+from streams.runtime import metrics
 from tests.integration.outbox_rows import (
     START,
     all_facts,
@@ -318,3 +319,28 @@ async def test_two_folds_of_the_same_recipients_at_once_lose_nothing(database: D
     assert len(outcomes) == 4
     assert all(o["delivered_at"] == START and o["clicked_at"] == START for o in outcomes)
     assert len(await suppressions(database)) == 8
+
+
+async def test_a_deadlock_is_tried_again_and_counted(database: Database) -> None:
+    rows = [
+        await make_row(database, "submitted", recipient=f"user{n}@example.com") for n in range(2)
+    ]
+    both_hold_one = asyncio.Barrier(2)
+    tries = 0
+
+    async def locks(transaction: FactsTransaction, first: int) -> None:
+        nonlocal tries
+        tries += 1
+        await transaction.lock([("shop", rows[first].key)])
+        if tries <= 2:
+            await both_hold_one.wait()
+        await transaction.lock([("shop", rows[1 - first].key)])
+
+    before = metrics.FOLD_CONFLICTS._value.get()
+    for row in rows:
+        await FactsStore(database).transact(lambda t, key=row.key: t.lock([("shop", key)]))  # type: ignore[misc]
+    await asyncio.gather(
+        *(FactsStore(database).transact(partial(locks, first=first)) for first in (0, 1))
+    )
+    assert tries == 3
+    assert metrics.FOLD_CONFLICTS._value.get() == before + 1
