@@ -11,7 +11,13 @@ from streams.domain.attempts import OutcomeKind, Recorded, Verdict
 from streams.domain.errors import Unavailable
 from streams.domain.ses_errors import TABLE
 from streams.domain.topics import Lane
-from streams.ports import EmailProvider, Outbox, PointerFeed, SetAside, SuppressionGuard
+from streams.ports import (
+    EmailProvider,
+    Outbox,
+    PointerFeed,
+    SuppressionGuard,
+    UnreadableRecords,
+)
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 from streams.runtime.settings import Settings
@@ -69,7 +75,7 @@ class Sender:
         provider: EmailProvider,
         pointers: PointerFeed,
         suppressions: SuppressionGuard,
-        unreadable: SetAside,
+        unreadable: UnreadableRecords,
     ) -> None:
         self.health = Health(stage=STAGE)
         self._settings = settings
@@ -77,6 +83,7 @@ class Sender:
         self._provider = provider
         self._pointers = pointers
         self._suppressions = suppressions
+        self._unreadable = unreadable
         work = Signal()
         self._work = work
         self._intake = PointerIntake(feed=pointers, outbox=outbox, unreadable=unreadable, work=work)
@@ -168,6 +175,7 @@ class Sender:
         await self._end_loops()
         await self._pointers.stop()
         await self._suppressions.stop()
+        await self._unreadable.stop()
         await self._provider.stop()
         await self._outbox.stop()
 

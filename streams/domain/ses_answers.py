@@ -10,8 +10,9 @@ import orjson
 
 _LONGEST_TEXT: Final = 400
 _ADDRESS: Final = re.compile(
-    r'(?:"[^"\n]{1,64}"|[^\s<>()\[\],;:"@]{1,128})(?:@|%40)[^\s<>()\[\],;:"@]{1,255}'
+    r'(?:"[^"\n]{1,64}"|[^\s<>()\[\],;:"@]{1,128})(?:@|%40)(?:\[[^\s\]]{1,64}\]|[^\s<>()\[\],;:"@]{1,255})'
 )
+_LEFT_OVER: Final = re.compile(r"[^\s<>]{0,128}(?:@|%40)[^\s<>]{0,255}")
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,256}")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{1,99}")
 
@@ -97,7 +98,8 @@ def _code(value: object) -> str | None:
 
 def without_addresses(text: str, known: Iterable[str] = ()) -> str:
     """The text with '<address>' in the place of everything that is or looks like one, on one line, at most 400 characters."""
+    text = text[: 10 * _LONGEST_TEXT]
     for address in known:
         text = re.sub(re.escape(address), "<address>", text, flags=re.IGNORECASE)
-    text = _ADDRESS.sub("<address>", text)
+    text = _LEFT_OVER.sub("<address>", _ADDRESS.sub("<address>", text))
     return re.sub(r"[\x00-\x1f\x7f\s]+", " ", text).strip()[:_LONGEST_TEXT]

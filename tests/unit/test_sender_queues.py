@@ -1,0 +1,131 @@
+"""Whose turn it is: lanes, tenants, expiry, recipients, partitions."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from streams.domain.addresses import RecipientKey
+from streams.domain.pointers import Pointer
+from streams.domain.records import TopicPartition
+from streams.domain.tenant_queues import TenantQueues
+from streams.domain.topics import Lane
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pointer(
+    tenant: str = "shop",
+    *,
+    key: str | None = None,
+    lane: Lane = Lane.TRANSACTIONAL,
+    expires_s: float | None = None,
+    due_s: float = 0,
+    partition: int = 0,
+) -> Pointer:
+    return Pointer(
+        id=uuid4(),
+        tenant=tenant,
+        lane=lane,
+        recipient_key=RecipientKey(key or uuid4().hex),
+        due=NOW + timedelta(seconds=due_s),
+        expires=None if expires_s is None else NOW + timedelta(seconds=expires_s),
+        recipients=1,
+        sender_domain="example.com",
+        template=None,
+        xid=3,
+        traceparent=None,
+        topic_partition=TopicPartition("t", partition),
+        offset=0,
+    )
+
+
+def everything(_: int) -> bool:
+    return True
+
+
+def queued(*pointers: Pointer) -> TenantQueues:
+    queues = TenantQueues()
+    queues.put(pointers)
+    return queues
+
+
+def test_tenants_take_turns_however_much_one_of_them_has() -> None:
+    big = [pointer("big") for _ in range(100)]
+    small = [pointer("small"), pointer("tiny")]
+    queues = queued(*big, *small)
+    taken = queues.take(6, everything)
+    assert [p.tenant for p in taken] == ["big", "small", "tiny", "big", "big", "big"]
+
+
+def test_turn_goes_on_where_the_last_take_ended() -> None:
+    queues = queued(*[pointer(t) for t in ("a", "a", "b", "b")])
+    assert [p.tenant for n in range(4) for p in queues.take(1, everything)] == ["a", "b", "a", "b"]
+
+
+def test_what_expires_first_goes_first_within_a_tenant() -> None:
+    never, late, soon = pointer(), pointer(expires_s=60), pointer(expires_s=5)
+    assert queued(never, late, soon).take(3, everything) == [soon, late, never]
+
+
+def test_what_is_due_first_goes_first_where_nothing_expires() -> None:
+    later, sooner, same = pointer(due_s=2), pointer(due_s=1), pointer(due_s=1)
+    assert queued(later, sooner, same).take(3, everything) == [sooner, same, later]
+
+
+def test_transactional_goes_before_bulk() -> None:
+    bulk = [pointer("a", lane=Lane.BULK) for _ in range(3)]
+    mail = pointer("b")
+    queues = queued(*bulk, mail)
+    assert queues.take(2, everything) == [mail, bulk[0]]
+    assert (queues.size(Lane.BULK), queues.size(Lane.TRANSACTIONAL)) == (2, 0)
+
+
+def test_recipient_has_one_pointer_out_at_a_time() -> None:
+    first, second, other = pointer(key="1" * 32), pointer(key="1" * 32), pointer()
+    queues = queued(first, second, other)
+    assert queues.take(9, everything) == [first, other]
+    assert queues.take(9, everything) == []
+    assert len(queues) == 1
+    queues.free(first.recipient_key)
+    assert queues.take(9, everything) == [second]
+
+
+def test_many_pointers_of_one_recipient_all_come_out_one_after_the_other() -> None:
+    waiting = [pointer(key="1" * 32, due_s=n) for n in range(20)]
+    queues = queued(*waiting)
+    came = []
+    while taken := queues.take(9, everything):
+        assert len(taken) == 1
+        came += taken
+        queues.free(taken[0].recipient_key)
+    assert came == waiting
+    assert len(queues) == 0
+
+
+def test_pointer_that_is_put_back_keeps_its_place() -> None:
+    first, second = pointer(due_s=1), pointer(due_s=2)
+    queues = queued(first, second)
+    [taken] = queues.take(1, everything)
+    queues.free(taken.recipient_key)
+    queues.put([taken])
+    assert queues.take(2, everything) == [first, second]
+
+
+def test_partition_that_is_not_usable_waits_alone() -> None:
+    stale, fresh = pointer(partition=1), pointer(partition=2, due_s=5)
+    queues = queued(stale, fresh)
+    assert queues.take(9, lambda number: number == 2) == [fresh]
+    assert queues.take(9, lambda number: number == 2) == []
+    assert queues.take(9, everything) == [stale]
+
+
+def test_cleared_queues_are_empty_and_a_recipient_under_a_call_stays_busy() -> None:
+    first, second = pointer(key="1" * 32), pointer(key="1" * 32)
+    queues = queued(first, second, pointer())
+    queues.take(1, everything)
+    queues.clear()
+    assert len(queues) == 0
+    again = pointer(key="1" * 32)
+    queues.put([again])
+    assert queues.take(9, everything) == []
+    queues.free(first.recipient_key)
+    assert queues.take(9, everything) == [again]

@@ -1,0 +1,295 @@
+"""The suppression table: which record counts, when a partition may be decided for, what survives a rebalance."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from streams.domain.addresses import RecipientKey
+from streams.domain.errors import BadMessage, Unavailable
+from streams.domain.suppressions import Applied, SuppressionRecord, SuppressionSet
+from streams.domain.topics import Lane
+from streams.suppression_table import SuppressionTable
+
+ANN = RecipientKey("0123456789abcdef0123456789abcdef")
+BOB = RecipientKey("f" * 32)
+T0 = 1_700_000_000.0
+
+
+def text_of(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def rule(**fields: Any) -> dict[str, Any]:
+    return {"tenant": "*", "lane": "*", "reason": "hard-bounce"} | fields
+
+
+def record(
+    key: str = ANN, *rules: dict[str, Any], seq: int | None = 1, partition: int = 0, offset: int = 0
+) -> SuppressionRecord:
+    value = json.dumps({"suppressions": rules}).encode() if rules else None
+    header = None if seq is None else str(seq).encode()
+    return SuppressionRecord(partition, offset, key.encode(), value, header)
+
+
+def heartbeat(at: float, partition: int = 0) -> SuppressionRecord:
+    value = json.dumps({"heartbeat": text_of(at)}).encode()
+    return SuppressionRecord(partition, 0, b"heartbeat-7", value, b"5")
+
+
+def hit(table: SuppressionSet, key: RecipientKey = ANN, tenant: str = "shop", lane: Lane = Lane.BULK, now: float = T0) -> int | None:  # fmt: skip
+    return table.hit(key, tenant, lane, now)
+
+
+# One partition ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 1),
+        ({"tenant": "shop"}, 1),
+        ({"tenant": "bank"}, None),
+        ({"lane": "bulk"}, 1),
+        ({"lane": "transactional"}, None),
+        ({"lane": "a-lane-of-tomorrow"}, 1),
+        ({"expires": text_of(T0 + 1)}, 1),
+        ({"expires": text_of(T0 - 1)}, None),
+        ({"tenant": "sh"}, None),
+    ],
+)
+def test_suppression_counts_for_its_tenant_and_lane_while_in_force(
+    fields: dict[str, Any], expected: int | None
+) -> None:
+    table = SuppressionSet()
+    assert table.apply(record(ANN, rule(**fields))) is Applied.CHANGED
+    assert hit(table) == expected
+    assert hit(table, BOB) is None
+
+
+def test_one_rule_of_several_is_enough() -> None:
+    table = SuppressionSet()
+    table.apply(record(ANN, rule(tenant="bank"), rule(tenant="shop", lane="bulk"), seq=7))
+    assert hit(table) == 7
+    assert hit(table, lane=Lane.TRANSACTIONAL) is None
+
+
+def test_newest_set_of_a_recipient_counts_whatever_comes_late() -> None:
+    table = SuppressionSet()
+    table.apply(record(ANN, rule(), seq=5))
+    assert table.apply(record(ANN, seq=3)) is Applied.OLDER
+    assert hit(table) == 5
+    assert table.apply(record(ANN, seq=6)) is Applied.CHANGED
+    assert hit(table) is None
+    assert table.apply(record(ANN, rule(), seq=5)) is Applied.OLDER
+    assert hit(table) is None
+    assert len(table) == 0
+
+
+def test_same_record_again_changes_nothing() -> None:
+    table = SuppressionSet()
+    table.apply(record(ANN, rule(), seq=5))
+    table.apply(record(ANN, rule(), seq=5))
+    assert (hit(table), len(table)) == (5, 1)
+
+
+def test_record_without_a_sequence_is_taken() -> None:
+    table = SuppressionSet()
+    table.apply(record(ANN, seq=5))
+    table.apply(record(ANN, rule(), seq=None))
+    assert hit(table) == 5
+
+
+def test_null_in_json_lifts_too() -> None:
+    table = SuppressionSet()
+    table.apply(record(ANN, rule(), seq=1))
+    table.apply(SuppressionRecord(0, 1, ANN.encode(), b"null", b"2"))
+    assert hit(table) is None
+
+
+def test_tombstone_and_new_value_in_one_batch_end_with_the_new_value() -> None:
+    table = SuppressionSet()
+    for change in (record(ANN, rule(), seq=1), record(ANN, seq=2), record(ANN, rule(), seq=3)):
+        table.apply(change)
+    assert (hit(table), len(table)) == (3, 1)
+
+
+def test_heartbeat_is_the_newest_by_its_own_time() -> None:
+    table = SuppressionSet()
+    assert table.apply(heartbeat(T0)) is Applied.HEARTBEAT
+    table.apply(heartbeat(T0 - 5))
+    assert table.heartbeat == T0
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        SuppressionRecord(0, 0, None, b"{}", b"1"),
+        SuppressionRecord(0, 0, b"ann@example.com", b"{}", b"1"),
+        SuppressionRecord(0, 0, ANN.encode(), b"{}", b"1"),
+        SuppressionRecord(0, 0, ANN.encode(), b"nonsense", b"1"),
+        SuppressionRecord(0, 0, ANN.encode(), b'{"suppressions":[{}]}', b"1"),
+        SuppressionRecord(0, 0, ANN.encode(), b'{"suppressions":[7]}', b"1"),
+        SuppressionRecord(0, 0, ANN.encode(), None, b"x"),
+        SuppressionRecord(0, 0, ANN.encode(), None, b"9" * 30),
+        SuppressionRecord(0, 0, b"heartbeat-1", b"{}", b"1"),
+        SuppressionRecord(0, 0, b"heartbeat-1", None, b"1"),
+    ],
+)
+def test_record_of_another_form_is_bad_and_changes_nothing(bad: SuppressionRecord) -> None:
+    table = SuppressionSet()
+    table.apply(record(ANN, rule(), seq=1))
+    with pytest.raises(BadMessage):
+        table.apply(bad)
+    assert (hit(table), table.heartbeat) == (1, None)
+
+
+# The table of a sender ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Feed:
+    """A topic in memory: records by partition, ends as Kafka would tell them."""
+
+    records: dict[int, list[SuppressionRecord]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    followed: dict[int, int] = field(default_factory=dict)
+    asked: list[Mapping[int, int | None]] = field(default_factory=list)
+    per_fetch: int = 1000
+    fails: bool = False
+
+    async def follow(self, positions: Mapping[int, int | None]) -> dict[int, int]:
+        self.asked.append(dict(positions))
+        self.followed = {n: self.starts.get(n, 0) if p is None else p for n, p in positions.items()}
+        return {n: self.ends.get(n, 0) for n in positions}
+
+    async def fetch(self, *, most: int, timeout_s: float) -> tuple[list[SuppressionRecord], dict[int, int]]:  # noqa: ARG002 # fmt: skip
+        if self.fails:
+            raise Unavailable("Kafka is away")
+        found = []
+        for number, position in self.followed.items():
+            fresh = [r for r in self.records.get(number, []) if r.offset >= position][
+                : self.per_fetch
+            ]
+            found += fresh
+            self.followed[number] = (
+                fresh[-1].offset + 1 if fresh else max(position, self.ends.get(number, 0))
+            )
+        return found, dict(self.followed)
+
+    async def stop(self) -> None:
+        self.followed = {}
+
+
+def beaten(partition: int, offset: int, at: float = T0) -> SuppressionRecord:
+    return heartbeat(at, partition)._replace(offset=offset)
+
+
+def table_of(feed: Feed, now: float = T0) -> SuppressionTable:
+    return SuppressionTable(feed, staleness_s=30.0, clock=lambda: now)
+
+
+async def test_partition_is_usable_once_it_is_read_up_to_the_end_of_its_assignment() -> None:
+    feed = Feed(
+        records={0: [beaten(0, 0), *(record(ANN, rule(), seq=n, offset=n) for n in range(1, 4))]},
+        ends={0: 4},
+        per_fetch=2,
+    )
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    assert not table.usable(0)
+    await table.follow()
+    assert not table.usable(0)
+    assert table.missing() == "suppressions of partitions 0 are being read"
+    await table.follow()
+    assert table.usable(0)
+    assert table.missing() is None
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 3
+
+
+async def test_end_that_compaction_emptied_and_empty_partitions_are_reached() -> None:
+    feed = Feed(
+        records={0: [beaten(0, 2)], 1: [beaten(1, 18)]}, ends={0: 10, 1: 17}, starts={1: 17}
+    )
+    table = table_of(feed)
+    table.own(frozenset({0, 1}))
+    await table.follow()
+    await table.follow()
+    assert table.usable(0)
+    assert table.usable(1)
+
+
+async def test_without_a_fresh_heartbeat_nothing_is_usable() -> None:
+    feed = Feed(records={0: [beaten(0, 0, at=T0 - 31)]}, ends={0: 1})
+    table = table_of(feed)
+    table.own(frozenset({0, 1}))
+    await table.follow()
+    assert not table.usable(0)
+    assert not table.usable(1)
+    missing = table.missing()
+    assert missing is not None
+    assert missing.startswith("suppressions of partitions 0, 1 had no heartbeat for 30 s")
+
+
+async def test_sender_without_partitions_misses_nothing() -> None:
+    table = table_of(Feed())
+    table.own(frozenset())
+    await table.follow()
+    assert table.missing() is None
+    assert not table.usable(0)
+
+
+async def test_kept_partition_goes_on_where_it_was_and_stays_usable() -> None:
+    feed = Feed(records={0: [beaten(0, 0), record(ANN, rule(), offset=1)]}, ends={0: 2})
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    await table.follow()
+    table.own(frozenset({0, 1}))
+    assert table.usable(0)
+    await table.follow()
+    assert feed.asked == [{0: None}, {0: 2, 1: None}]
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 1
+
+
+async def test_partition_that_went_and_came_back_is_read_from_its_beginning() -> None:
+    feed = Feed(records={0: [beaten(0, 0), record(ANN, rule(), offset=1)]}, ends={0: 2})
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    await table.follow()
+    table.own(frozenset())
+    table.own(frozenset({0}))
+    assert not table.usable(0)
+    assert table.hit(0, ANN, "shop", Lane.BULK) is None
+    await table.follow()
+    assert feed.asked == [{0: None}, {0: None}]
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 1
+
+
+async def test_after_an_outage_it_takes_up_where_it_was() -> None:
+    feed = Feed(records={0: [beaten(0, 0)]}, ends={0: 1})
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    await table.follow()
+    feed.fails = True
+    with pytest.raises(Unavailable):
+        await table.follow()
+    feed.fails = False
+    feed.records[0].append(record(ANN, rule(), offset=1))
+    await table.follow()
+    assert feed.asked == [{0: None}, {0: 1}]
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 1
+
+
+async def test_unreadable_record_does_not_stop_the_others() -> None:
+    bad = SuppressionRecord(0, 1, b"nobody", b"{}", b"1")
+    feed = Feed(records={0: [beaten(0, 0), bad, record(ANN, rule(), offset=2)]}, ends={0: 3})
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    await table.follow()
+    assert table.usable(0)
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 1
