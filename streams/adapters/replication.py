@@ -33,7 +33,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "tcp_user_timeout": "10000",
 }
 # Messages at a time, roughly.
-_CHUNK: Final = 500
+_CHUNK: Final = 1500
 # Any fixed number; with the slot's name it makes the lock that keeps two relays from recovering one slot at once.
 _LOCK: Final = 1_951_627_417
 _DENIED: Final = (

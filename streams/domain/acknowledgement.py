@@ -81,11 +81,15 @@ class AcknowledgedPrefix:
         while outstanding and outstanding[0].acknowledged:
             outstanding.popleft()
         bound = outstanding[0].first.ordinal if outstanding else None
+        newest = commit = None
         while complete and (bound is None or complete[0].ordinal < bound):
             newest = complete.popleft()
             if newest.committed_at:
-                self.commit = newest.end
-            self._confirmable = max(self._confirmable, newest.end)
+                commit = newest
+        if commit is not None:
+            self.commit = commit.end
+        if newest is not None:
+            self._confirmable = max(self._confirmable, self.commit, newest.end)
         return self._confirmable
 
     def oldest_committed_at(self) -> float | None:

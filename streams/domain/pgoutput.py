@@ -17,11 +17,12 @@ from streams.domain.feed_rows import COLUMNS, FeedRow
 _EPOCH_S: Final = 946_684_800
 _WIDTH: Final = len(COLUMNS)
 _KEEPALIVE: Final = struct.Struct(">xQqB")
-_BEGIN: Final = struct.Struct(">xQqI")
-_COMMIT: Final = struct.Struct(">xBQQq")
 _STATUS: Final = struct.Struct(">cQQQqB")
 # Bytes of the wrapper of a message of the stream: 'w', start, end of WAL, clock.
 _WRAPPER: Final = 25
+# Begin: the position of its commit, the commit's time. Commit: flags, its position, the end of the transaction.
+_BEGIN_TIME: Final = slice(_WRAPPER + 9, _WRAPPER + 17)
+_COMMIT_END: Final = slice(_WRAPPER + 10, _WRAPPER + 18)
 # Where the columns of an insert begin: after the relation's id, 'N' and their number.
 _FIRST_COLUMN: Final = _WRAPPER + 8
 _COLUMN: Final = struct.Struct(">BI").unpack_from
@@ -62,45 +63,42 @@ class Decoder:
     def decode(self, messages: Sequence[bytes]) -> Decoded:
         """Decodes messages as they came from the server."""
         out = Decoded()
-        rows = out.rows
+        rows, committed = out.rows, out.committed
+        transaction, from_bytes = self._open, int.from_bytes
+        largest = 0
         for data in messages:
             if data[0] == 0x77:  # w: one message of the stream
                 tag = data[_WRAPPER]
-                if tag == 0x49:  # I: an insert
-                    rows.append(self._insert(data))
-                    if len(data) > out.largest:  # noqa: PLR1730 twice as fast as max()
-                        out.largest = len(data)
-                elif tag == 0x42:  # B
-                    self._begin(data)
-                elif tag == 0x43:  # C
-                    out.committed.append(self._commit(data))
+                if tag == 0x49:  # I: insert
+                    rows.append(self._insert(transaction, data))
+                    if len(data) > largest:  # noqa: PLR1730 twice as fast as max()
+                        largest = len(data)
+                elif tag == 0x42:  # B: begin
+                    self.ordinal += 1
+                    at = from_bytes(data[_BEGIN_TIME], "big", signed=True)
+                    transaction = Transaction(self.ordinal, at / 1_000_000 + _EPOCH_S)
+                elif tag == 0x43:  # C: commit
+                    if transaction is None:
+                        raise Unavailable("PostgreSQL sent a Commit without a Begin")
+                    transaction.end = Lsn(from_bytes(data[_COMMIT_END], "big"))
+                    committed.append(transaction)
+                    transaction = None
                 elif (
                     tag == 0x52
-                ):  # R: precedes the first row after a connect and after each change of the table
+                ):  # R: relation; precedes the first row, and the first after each change of the table
                     self._relation(data)
                 # Everything else cannot change an insert-only table: updates, deletes, types, origins, messages.
             elif data[0] == 0x6B:  # k: keepalive
                 position, _, reply = _KEEPALIVE.unpack_from(data)
                 out.position = Lsn(position)
                 out.reply_requested = out.reply_requested or bool(reply)
+        self._open = transaction
+        out.largest = largest
         return out
 
-    def _begin(self, data: bytes) -> None:
-        _, at, _ = _BEGIN.unpack_from(data, _WRAPPER)
-        self.ordinal += 1
-        self._open = Transaction(self.ordinal, at / 1_000_000 + _EPOCH_S)
-
-    def _commit(self, data: bytes) -> Transaction:
-        if self._open is None:
-            raise Unavailable("PostgreSQL sent a Commit without a Begin")
-        transaction, self._open = self._open, None
-        _, _, end, _ = _COMMIT.unpack_from(data, _WRAPPER)
-        transaction.end = Lsn(end)
-        return transaction
-
-    def _insert(self, data: bytes) -> FeedRow:
+    def _insert(self, transaction: Transaction | None, data: bytes) -> FeedRow:
         plan = self._plans.get(data[26:30])
-        if plan is None or self._open is None:
+        if plan is None or transaction is None:
             raise Unavailable("PostgreSQL sent a row without its relation or transaction")
         values: list[bytes | None] = [None] * (_WIDTH + 1)
         at = _FIRST_COLUMN
@@ -118,7 +116,7 @@ class Decoder:
             if not data[at:] or data[at:].strip(b"n"):
                 raise Unavailable("PostgreSQL sent a row that ends too early") from None
         values.pop()
-        return (self._open, *values)  # type: ignore[return-value]  # as many as COLUMNS
+        return (transaction, *values)  # type: ignore[return-value]  # as many as COLUMNS
 
     def _relation(self, data: bytes) -> None:
         namespace_end = data.index(0, _WRAPPER + 5)
