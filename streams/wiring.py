@@ -132,7 +132,30 @@ def unreadable(
 
 
 def sender(config: Settings) -> Stage:
-    raise NotImplementedError(config)
+    from streams.adapters.kafka_pointers import KafkaPointers
+    from streams.adapters.kafka_suppressions import KafkaSuppressions
+    from streams.adapters.outbox_store import OutboxStore
+    from streams.adapters.ses import SesApi
+    from streams.sender import Sender, SenderSettings
+    from streams.suppression_table import SuppressionTable
+
+    names = topics(config)
+    servers, client_id = config.kafka_bootstrap_servers, "mailstreams-sender"
+    return Sender(
+        SenderSettings.of(config),
+        outbox=OutboxStore(database(config, "sender"), max_attempts=config.sender_max_attempts),
+        provider=SesApi(
+            max_in_flight=config.sender_max_in_flight,
+            connect_timeout_s=config.sender_connect_timeout_s,
+            read_timeout_s=config.sender_read_timeout_s,
+        ),
+        pointers=KafkaPointers(servers, names, client_id=client_id),
+        suppressions=SuppressionTable(
+            KafkaSuppressions(servers, names.suppressions, client_id=client_id),
+            staleness_s=config.sender_suppression_staleness_s,
+        ),
+        unreadable=unreadable(config, "sender"),
+    )
 
 
 BUILDERS: Final[Mapping[str, Callable[[Settings], Stage]]] = {
