@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devservers.errors import AlreadyRunning, DevServersError, StartFailed
+from devservers.places import start_log
 from devservers.rundirs import try_lock
 from devservers.settings import ServerSettings
 from devservers.state import State, Status, read_state
@@ -34,7 +35,8 @@ def up(state_directory: Path, options: Sequence[str]) -> tuple[State, bool]:
     state_directory.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "devservers", "supervise", "--state-dir", str(state_directory)]
-    with (state_directory / "supervisor.log").open("ab") as output, os.fdopen(reading) as answer:
+    log = start_log(state_directory / "supervisor.log")
+    with log.open("ab") as output, os.fdopen(reading) as answer:
         supervisor = subprocess.Popen(
             [*command, "--answer", str(writing), *options],
             stdin=subprocess.DEVNULL,
@@ -53,9 +55,7 @@ def up(state_directory: Path, options: Sequence[str]) -> tuple[State, bool]:
     state = running_state(state_directory)
     if state is None or why:
         supervisor.wait()
-        raise StartFailed(
-            why.strip() or f"The supervisor ended: see {state_directory / 'supervisor.log'}."
-        )
+        raise StartFailed(why.strip() or f"The supervisor ended: see {log}.")
     supervisor.returncode = 0  # it goes on without us
     return state, False
 

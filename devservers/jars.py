@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from devservers.errors import DownloadFailed, PrerequisiteMissing
 LOCK_FILE = Path(__file__).with_name("kafka.lock")
 THREADS = 8
 TRIES = 3
+DRAFT = ".fetching-"
+ABANDONED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,9 @@ def fetch(jars: Iterable[Jar], directory: Path) -> tuple[Path, ...]:
     From the local Maven cache where it has them, else downloaded. The local Maven cache is only read.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    for draft in directory.glob(f"{DRAFT}*"):  # of a run that was killed
+        if time.time() - draft.stat().st_mtime > ABANDONED_SECONDS:
+            shutil.rmtree(draft, ignore_errors=True)
     with ThreadPoolExecutor(THREADS) as pool:
         try:
             return tuple(pool.map(lambda jar: _bring(jar, directory), jars))
@@ -78,7 +84,7 @@ def _bring(jar: Jar, directory: Path) -> Path:
     target = directory / jar.filename
     if has_digest(target, jar.sha256):
         return target
-    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=directory) as draft:
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=directory) as draft:
         found = _local_copy(jar) or _download(jar, Path(draft))
         copy = Path(draft, jar.filename)
         shutil.copyfile(found, copy)

@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devservers.errors import StartFailed
 from devservers.jars import fetch, kafka_version, locked_jars
 from devservers.java import Java, find_java
-from devservers.localserver import LocalServer, last_words
+from devservers.localserver import LocalServer, run_tool
 from devservers.places import publish
 from devservers.processes import Supervised, spawn
 from devservers.settings import Source
@@ -60,7 +59,10 @@ def install_kafka(source: Source, cache: Path) -> KafkaInstallation:
             "-c",
             "server.properties",
         ]
-        run_to_end(command, building, lock)
+        log = building / "tool.log"
+        tool = spawn(command, name="Kafka's tool", log_path=log, cwd=building, keep_open=(lock,))
+        run_tool(tool, log, "Kafka's directory could not be formatted")
+        log.unlink()
         (building / "server.properties").unlink()
 
     formatted = publish(home / "formatted", build)
@@ -92,18 +94,6 @@ def java_command(
         "-cp",
         os.pathsep.join(map(str, jars)),
     ]
-
-
-def run_to_end(command: Sequence[str], directory: Path, lock: int) -> None:
-    """Run a tool of Kafka; StartFailed if it fails."""
-    log = directory / "tool.log"
-    with spawn(
-        command, name="Kafka's tool", log_path=log, cwd=directory, keep_open=(lock,)
-    ) as tool:
-        code = tool.wait(120)
-    if code != 0:
-        raise StartFailed(f"Kafka's directory could not be formatted: {last_words(log)}.")
-    log.unlink()
 
 
 def write_properties(

@@ -15,7 +15,7 @@ from devservers.errors import NotStarted, PortBusy, ProcessGone, StartFailed
 from devservers.ports import is_free
 from devservers.processes import Supervised
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 10.0
 
 
@@ -136,6 +136,17 @@ class LocalServer(ABC):
             kept = self.directory.parent.parent / f"failed-{self.log_path.name}"
             shutil.copyfile(self.log_path, kept)
         return f"{last_words(self.log_path)} (the log is {kept})."
+
+
+def run_tool(tool: Supervised, log: Path, trouble: str) -> None:
+    """Wait for a tool that prepares data; StartFailed says `trouble` and why, if it fails or hangs."""
+    with tool:
+        try:
+            code = tool.wait(READY_SECONDS)
+        except TimeoutError as error:
+            raise StartFailed(f"{trouble}: {error}.") from error
+    if code != 0:
+        raise StartFailed(f"{trouble}: {last_words(log)}.")
 
 
 def last_words(log: Path) -> str:

@@ -20,6 +20,7 @@ from devservers.processes import Account
 
 NEEDED_FREE_BYTES = 1 << 30
 LINUX = sys.platform == "linux"
+LONG_LOG_BYTES = 10 << 20
 ROOT_CACHE = Path("/var/cache/mailstreams")
 
 
@@ -165,6 +166,13 @@ def give_to(path: Path, account: Account | None) -> None:
     for place, directories, names in os.walk(path):
         for name in (*directories, *names):
             os.chown(os.path.join(place, name), account.uid, account.gid, follow_symlinks=False)
+
+
+def start_log(path: Path) -> Path:
+    """Put a log that has grown long aside, for the one that begins now."""
+    if path.exists() and path.stat().st_size > LONG_LOG_BYTES:
+        path.replace(path.with_name(f"{path.name}.1"))
+    return path
 
 
 def write_atomically(

@@ -28,7 +28,7 @@ class Ports:
     def claim(self, port: int = 0, *, server: str = "a server") -> int:
         """The port that was asked for, else a free one; PortBusy names `server`."""
         if port:
-            if not is_free(port):
+            if not (is_free(port) and self._lock(port)):
                 raise PortBusy(
                     f"Port {port} on 127.0.0.1 is in use: end what listens there, or give {server} another port."
                 )
@@ -65,8 +65,12 @@ def is_free(port: int) -> bool:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            if error.errno == errno.EADDRINUSE:
                 return False
+            if error.errno == errno.EACCES:
+                raise PortBusy(
+                    f"Port {port} may not be used by this user: choose one above 1023."
+                ) from error
             raise
     return True
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from devservers.databases import Databases
 from devservers.errors import StartFailed
-from devservers.localserver import LocalServer, last_words
+from devservers.localserver import LocalServer, run_tool
 from devservers.places import copy_tree, give_to, publish, sync_tree, write_atomically
 from devservers.postgres_install import PostgresInstallation
 from devservers.processes import Account, spawn
@@ -20,6 +21,7 @@ from devservers.sysv import remove_segment_of
 
 ROLE = DATABASE = "mailstreams"
 OPTIONS_FILE = "mailstreams.conf"
+LOCALE = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"  # the one that is there
 TEMPLATE_FORMAT = 2
 INITDB_OPTIONS = ("--auth=trust", "--no-sync")  # synced as a whole before it is published
 
@@ -48,7 +50,7 @@ def run_initdb(
     if installation.major >= 17:
         locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     else:
-        locale = ["--locale=C.UTF-8"]
+        locale = [f"--locale={LOCALE}"]
     initdb, postgres = (str(installation.programs / name) for name in ("initdb", "postgres"))
     creation = data.with_name(f"{data.name}.sql")
     creation.write_text(f"create database {DATABASE};\n")
@@ -58,7 +60,7 @@ def run_initdb(
             ([initdb, "-D", str(data), "-U", ROLE, "-E", "UTF8", *locale, *INITDB_OPTIONS], None),
             ([postgres, "--single", "-D", str(data), "postgres"], creation),
         ):
-            with spawn(
+            tool = spawn(
                 command,
                 name=Path(command[0]).name,
                 log_path=log,
@@ -67,10 +69,8 @@ def run_initdb(
                 cwd=data,
                 account=account,
                 keep_open=(lock,),
-            ) as process:
-                code = process.wait(120)
-            if code != 0:
-                raise StartFailed(f"PostgreSQL's data could not be made: {last_words(log)}.")
+            )
+            run_tool(tool, log, "PostgreSQL's data could not be made")
     finally:
         log.unlink(missing_ok=True)
         creation.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def run_initdb(
 def server_environment() -> dict[str, str]:
     """Ours without what would steer PostgreSQL behind our back."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
-    return kept | {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    return kept | {"LC_ALL": LOCALE, "TZ": "UTC"}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,13 @@ from pathlib import Path
 from devservers.errors import AlreadyRunning, DiskFull, NotStarted
 from devservers.external import ExternalKafka, ExternalPostgres
 from devservers.kafka import LocalKafka, install_kafka
-from devservers.places import cache_directory, check_space, make_enterable, postgres_account
+from devservers.places import (
+    cache_directory,
+    check_space,
+    make_enterable,
+    postgres_account,
+    start_log,
+)
 from devservers.ports import Ports
 from devservers.postgres import LocalPostgres, template_directory
 from devservers.postgres_install import find_postgres
@@ -141,7 +147,7 @@ class Servers:
         self._postgres = LocalPostgres(
             name="PostgreSQL",
             directory=data / "postgres",
-            log_path=data / "postgres.log",
+            log_path=start_log(data / "postgres.log"),
             port=port,
             disposable=settings.data_directory is None,
             keep_open=self._locks(),
@@ -160,7 +166,7 @@ class Servers:
         self._kafka = LocalKafka(
             name="Kafka",
             directory=data / "kafka",
-            log_path=data / "kafka.log",
+            log_path=start_log(data / "kafka.log"),
             port=port,
             disposable=settings.data_directory is None,
             keep_open=self._locks(),

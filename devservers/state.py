@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -43,14 +42,18 @@ class State:
 
     def signal(self, number: int) -> bool:
         """Signal the supervisor, and nobody else; False if it has ended."""
-        if LINUX:
-            return _signal_exactly(self.pid, self.started, number)
-        if start_of(self.pid) != self.started:
+        try:
+            # Held by a descriptor, its id cannot be given again between look and signal.
+            descriptor = os.pidfd_open(self.pid) if LINUX else None
+        except ProcessLookupError:
             return False
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-            return True
-        return False
+        except OSError:  # a kernel before 5.3
+            descriptor = None
+        try:
+            return start_of(self.pid) == self.started and _send(self.pid, descriptor, number)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
 
 def read_state(path: Path) -> State | None:
@@ -77,18 +80,12 @@ def start_of(pid: int) -> str | None:
     return answer.stdout.strip() or None
 
 
-def _signal_exactly(pid: int, started: str, number: int) -> bool:
-    """Hold the process by a descriptor first, so that its id cannot be given again between."""
+def _send(pid: int, descriptor: int | None, number: int) -> bool:
     try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        if start_of(pid) != started:
-            return False
-        signal.pidfd_send_signal(descriptor, number)
+        if descriptor is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(descriptor, number)
     except ProcessLookupError:
         return False
-    finally:
-        os.close(descriptor)
     return True

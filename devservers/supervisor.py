@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from devservers.errors import AlreadyRunning, DevServersError, StartFailed
-from devservers.places import may_enter, postgres_account
+from devservers.places import may_enter, postgres_account, start_log
 from devservers.processes import Supervised, spawn
 from devservers.rundirs import try_lock
 from devservers.servers import Servers
@@ -69,7 +69,7 @@ class KeptProcess:
         self.name = spec.name
         self._spec = spec
         self._servers = servers
-        self._log_path = logs / f"{spec.name}.log"
+        self._log_path = start_log(logs / f"{spec.name}.log")
         self._lock = lock
         self._process: Supervised | None = None
 
