@@ -244,7 +244,8 @@ class Relay:
             aggregates = {row[2] for row in rows}
             await self._sink.know_topics([name for name in aggregates if name is not None])
             stream.known |= aggregates
-        self._sink.append(rows)
+        if rows:
+            self._sink.append(rows)
 
     async def _set_aside(self, row: FeedRow, reason: Refusal) -> None:
         await self._store.set_aside(row, reason, self._refused.get(row[1]))
