@@ -1,0 +1,417 @@
+"""The whole sender on real PostgreSQL and Kafka: from a committed row to SES and back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+import devservers
+from streams.adapters.postgres import Database
+from streams.domain.topics import Lane, Topics, unreadable
+from tests.integration.sender_rig import (
+    Hand,
+    Rig,
+    StubSes,
+    hang_up,
+    ready,
+    refusing,
+    running,
+    stopped,
+    tag,
+    until,
+)
+from tests.integration.sender_rows import due_of, execute, insert, one, row_of
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+async def rig(
+    servers: devservers.Servers,
+    database_dsn: str,
+    database: Database,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Rig]:
+    ses = StubSes()
+    await ses.start()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SESV2", ses.url)
+    bootstrap_servers = servers.kafka.bootstrap_servers
+    hand = Hand(bootstrap_servers, database, topics)
+    made = Rig(
+        bootstrap_servers=bootstrap_servers,
+        dsn=database_dsn,
+        database=database,
+        topics=topics,
+        ses=ses,
+        hand=hand,
+    )
+    await made.rate()
+    carrying = asyncio.create_task(hand.run())
+    try:
+        yield made
+    finally:
+        await stopped(carrying)
+        await ses.stop()
+
+
+async def test_committed_rows_are_sent_once_each_and_their_offsets_committed(rig: Rig) -> None:
+    ids = await rig.fill(200)
+    ids += await rig.fill(50, lane="bulk", tenant="shop")
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 250)
+        await rig.all_committed()
+    assert sorted(rig.ses.accepted) == sorted(map(str, ids))
+    attempts = await one(
+        rig.database,
+        "SELECT count(*) AS n, count(DISTINCT provider_message_id) AS ids FROM email_attempt WHERE outcome = 'accepted'",
+    )
+    assert attempts == {"n": 250, "ids": 250}
+    assert await one(rig.database, "SELECT * FROM email_lease") is None
+
+
+async def test_request_is_signed_and_carries_the_attempt(rig: Rig) -> None:
+    id_ = await insert(rig.database, tags=json.dumps({"ref": "1"}))
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 1)
+    [body], [headers] = rig.ses.calls, rig.ses.headers
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
+    assert "/eu-central-1/ses/aws4_request" in headers["Authorization"]
+    assert headers["Content-Type"] == "application/json"
+    attempt = await one(rig.database, "SELECT id FROM email_attempt")
+    assert tag(body, "attempt") == str(attempt["id"])
+    assert (tag(body, "outbox"), tag(body, "ref")) == (str(id_), "1")
+    assert body["ConfigurationSetName"] == "mailstreams"
+
+
+async def test_nothing_is_sent_before_the_suppressions_are_fresh(rig: Rig) -> None:
+    rig.hand.beats = False
+    await rig.fill(3)
+    sender = rig.sender()
+    async with running(sender):
+        await until(
+            lambda: "had no heartbeat" in sender.health.missing().get("suppression_table", "")
+        )
+        assert rig.ses.calls == []
+        assert await rig.states() == {"pending": 3}
+        rig.hand.beats = True
+        await rig.all_in("submitted", 3)
+        await ready(sender)
+
+
+async def test_nothing_is_sent_before_the_rate_is_known(rig: Rig) -> None:
+    await execute(rig.database, "DELETE FROM send_rate")
+    await rig.fill(3)
+    sender = rig.sender()
+    async with running(sender):
+        await until(lambda: "not known yet" in sender.health.missing().get("send_rate", ""))
+        assert rig.ses.calls == []
+        await rig.rate()
+        await rig.all_in("submitted", 3)
+
+
+async def test_suppressed_recipient_is_not_called_and_takes_no_permit(rig: Rig) -> None:
+    sender = rig.sender()
+    async with running(sender):
+        await ready(sender)
+        await execute(
+            rig.database,
+            "INSERT INTO suppression (recipient_key, reason) VALUES (recipient_key('ann@example.com'), 'complaint')",
+        )
+        warm = await insert(rig.database, recipient="bob@example.com")
+        await rig.all_in("submitted", 1)
+        granted = await rig.permits_granted()
+        id_ = await insert(rig.database)
+        await rig.all_in("suppressed", 1)
+        assert (await row_of(rig.database, id_))["reason"] == "complaint"
+        assert rig.ses.accepted == [str(warm)]
+        assert await rig.permits_granted() == granted
+        await rig.all_committed()
+
+
+async def test_suppression_that_only_memory_knows_does_not_stop_a_message(rig: Rig) -> None:
+    key = (await one(rig.database, "SELECT recipient_key('ann@example.com') AS key"))["key"]
+    lifted = {"suppressions": [{"tenant": "*", "lane": "*", "reason": "manual"}]}
+    await until(lambda: bool(rig.hand._keys))
+    await rig.hand.send(
+        rig.topics.suppressions, key.encode(), json.dumps(lifted).encode(), sequence=0
+    )
+    sender = rig.sender()
+    async with running(sender):
+        await ready(sender)
+        await insert(rig.database)
+        await rig.all_in("submitted", 1)
+
+
+async def test_suppression_of_a_moment_ago_is_seen_by_the_claim_alone(rig: Rig) -> None:
+    """Memory does not know it yet: the feed is not carried."""
+    sender = rig.sender()
+    async with running(sender):
+        await ready(sender)
+        id_ = await insert(rig.database, send_after=datetime.now(UTC) + timedelta(seconds=0.5))
+        async with rig.database.transaction() as connection:
+            await connection.execute("ALTER TABLE suppression DISABLE TRIGGER announce_insert")
+            await connection.execute(
+                "INSERT INTO suppression (recipient_key, reason) VALUES (recipient_key('ann@example.com'), 'manual')"
+            )
+        await rig.all_in("suppressed", 1)
+        assert rig.ses.calls == []
+        assert (await row_of(rig.database, id_))["attempts"] == 0
+
+
+async def test_replay_of_the_topic_takes_no_permit_and_calls_nobody(rig: Rig) -> None:
+    await rig.fill(100)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 100)
+        await rig.all_committed()
+        granted, calls = await rig.permits_granted(), len(rig.ses.calls)
+        for topic, key, value in list(rig.hand.carried):
+            if topic == rig.topics.outbox(Lane.TRANSACTIONAL):
+                await rig.hand.send(topic, key, value)
+        await rig.all_committed()
+        assert await rig.permits_granted() == granted
+        assert len(rig.ses.calls) == calls
+
+
+async def test_one_call_a_recipient_at_a_time_while_others_go_on(rig: Rig) -> None:
+    rig.ses.delay_s = 0.15
+    async with rig.database.transaction() as connection:
+        for _ in range(5):
+            await insert(connection)
+    await rig.fill(10)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 15)
+    assert rig.ses.most_of_one_recipient == 1
+    assert rig.ses.most_at_once > 1
+    assert not rig.sent_twice()
+
+
+async def test_rate_is_kept_by_two_senders_together(rig: Rig) -> None:
+    await rig.rate(20.0)
+    await rig.fill(60)
+    async with running(rig.sender(), rig.sender()):
+        await rig.all_in("submitted", 60)
+    times = rig.ses.times
+    most = max(sum(begin <= at < begin + 1 for at in times) for begin in times)
+    assert most <= 22  # 5 % of lateness, and the way to the stub
+    assert times[-1] - times[0] < 6
+
+
+async def test_message_of_many_recipients_pays_for_all_of_them(rig: Rig) -> None:
+    await insert(rig.database, cc=["bob@example.com"], bcc=["cid@example.com", "dan@example.com"])
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 1)
+        # Once, or again for each slot that was missed.
+        granted = await rig.permits_granted()
+        assert granted >= 4
+        assert granted % 4 == 0
+    [body] = rig.ses.calls
+    assert body["Destination"]["BccAddresses"] == ["cid@example.com", "dan@example.com"]
+
+
+async def test_throttled_row_goes_out_later_uncharged(rig: Rig) -> None:
+    rig.ses.answer = refusing(
+        429, "TooManyRequestsException", "Maximum sending rate exceeded.", times=2
+    )
+    id_ = await insert(rig.database)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 1)
+    assert len(rig.ses.calls) == 3
+    assert (await row_of(rig.database, id_))["attempts"] == 1
+
+
+async def test_account_stop_pauses_everybody_and_keeps_the_row(rig: Rig) -> None:
+    rig.ses.answer = refusing(400, "SendingPausedException", "Sending is paused for this account.")
+    first = await insert(rig.database)
+    async with running(rig.sender()):
+        await until(lambda: len(rig.ses.calls) == 1)
+
+        async def waits() -> bool:
+            due = await due_of(rig.database, first)
+            return due is not None and due["why"] == "paused"
+
+        await until(waits)
+        second = await insert(rig.database, recipient="bob@example.com")
+
+        async def second_waits() -> bool:
+            return await due_of(rig.database, second) is not None
+
+        await until(second_waits)
+    assert len(rig.ses.calls) == 1
+    assert await rig.states() == {"pending": 2}
+    assert (await row_of(rig.database, first))["attempts"] == 0
+    pause = await one(rig.database, "SELECT scope, who, reason FROM pause")
+    assert (pause["scope"], pause["who"]) == ("account", "sender")
+
+
+async def test_unverified_sender_stops_only_its_own_mail(rig: Rig) -> None:
+    text = "Email address is not verified. The following identities failed the check in region EU-CENTRAL-1: bad@example.org"
+    rig.ses.answer = refusing(400, "MessageRejected", text, times=1)
+    bad = await insert(rig.database, sender="bad@example.org")
+    async with running(rig.sender()):
+        await until(lambda: len(rig.ses.calls) == 1)
+
+        async def paused() -> bool:
+            return await one(rig.database, "SELECT FROM pause WHERE scope = 'sender'") is not None
+
+        await until(paused)
+        await insert(rig.database, recipient="bob@example.com")
+        await rig.all_in("submitted", 1)
+    row = await row_of(rig.database, bad)
+    assert (row["state"], row["attempts"]) == ("pending", 0)
+    assert "bad@example.org" not in row["reason"]
+
+
+async def test_permanent_refusal_ends_in_a_dead_letter(rig: Rig) -> None:
+    rig.ses.answer = refusing(400, "MessageRejected", "virus for ann@example.com")
+    id_ = await insert(rig.database)
+    async with running(rig.sender()):
+        await rig.all_in("failed", 1)
+    letter = await one(rig.database, "SELECT outbox_id, class, reason FROM dead_letter")
+    assert (letter["outbox_id"], letter["class"]) == (id_, "message-rejected")
+    assert "virus for <address>" in letter["reason"]
+
+
+async def test_connection_that_ends_after_the_request_is_unknown_and_called_once(rig: Rig) -> None:
+    rig.ses.answer = hang_up
+    id_ = await insert(rig.database)
+    async with running(rig.sender()):
+        await rig.all_in("ambiguous", 1)
+        await rig.all_committed()
+    assert len(rig.ses.calls) == 1
+    unsettled = await one(rig.database, "SELECT outbox_id FROM email_unsettled")
+    assert unsettled == {"outbox_id": id_}
+
+
+async def test_answer_that_does_not_come_in_time_is_unknown(rig: Rig) -> None:
+    rig.ses.delay_s = 3.0
+    await insert(rig.database)
+    async with running(rig.sender(read_timeout_s=0.5)):
+        await rig.all_in("ambiguous", 1)
+
+
+async def test_endpoint_that_is_not_there_is_tried_again_and_charged(rig: Rig) -> None:
+    await rig.ses.stop()
+    id_ = await insert(rig.database)
+    async with running(rig.sender()):
+
+        async def refused() -> bool:
+            return await one(rig.database, "SELECT FROM email_attempt") is not None
+
+        await until(refused)
+        await rig.ses.start()
+        await rig.all_in("submitted", 1)
+    row = await row_of(rig.database, id_)
+    outcomes = await one(
+        rig.database, "SELECT array_agg(outcome ORDER BY number) AS outcomes FROM email_attempt"
+    )
+    assert outcomes["outcomes"][-1] == "accepted"
+    assert set(outcomes["outcomes"][:-1]) == {"retry"}
+    assert row["attempts"] == len(outcomes["outcomes"])
+
+
+async def test_template_that_cannot_be_rendered_fails_alone(rig: Rig) -> None:
+    await execute(
+        rig.database,
+        "INSERT INTO template (tenant, name, version, subject, text) VALUES "
+        "('default', 'welcome', 1, 'Old {{ name }}', 'Hi'), ('default', 'welcome', 2, 'Hello {{ name }}', 'Hi {{ name }}')",
+    )
+    given: list[dict[str, Any]] = [
+        {"template": "welcome", "variables": json.dumps({"name": "Ann"})},
+        {"template": "welcome", "template_version": 1, "variables": json.dumps({"name": "Bob"})},
+        {"template": "welcome"},
+        {"template": "welcome", "template_version": 9},
+        {"template": "nothing"},
+    ]
+    async with rig.database.transaction() as connection:
+        ids = [
+            await insert(
+                connection, recipient=f"user{n}@example.com", subject=None, text=None, **columns
+            )
+            for n, columns in enumerate(given)
+        ]
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 2)
+        await rig.all_in("failed", 3)
+    subjects = sorted(c["Content"]["Simple"]["Subject"]["Data"] for c in rig.ses.calls)
+    assert subjects == ["Hello Ann", "Old Bob"]
+    reasons = [(await row_of(rig.database, id_))["reason"] for id_ in ids[2:]]
+    assert "needs a variable that was not given" in reasons[0]
+    assert all("does not exist for tenant default" in reason for reason in reasons[1:])
+
+
+async def test_unreadable_pointer_is_set_aside_and_the_others_go_on(rig: Rig) -> None:
+    topic = rig.topics.outbox(Lane.TRANSACTIONAL)
+    await until(lambda: bool(rig.hand._keys))
+    for value in (b"nonsense", None, b"{}"):
+        await rig.hand.send(topic, uuid4().hex.encode(), value)
+    await rig.fill(5)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 5)
+        await rig.all_committed()
+    consumer = AIOKafkaConsumer(
+        unreadable(topic), bootstrap_servers=rig.bootstrap_servers, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        found = [await asyncio.wait_for(consumer.getone(), 10) for _ in range(3)]
+    finally:
+        await consumer.stop()
+    headers = [dict(record.headers) for record in found]
+    assert {h["stage"] for h in headers} == {b"sender"}
+    assert all(h["reason"].startswith(b"not a pointer") for h in headers)
+
+
+async def test_too_many_unreadable_pointers_stop_the_reading_and_health_says_why(rig: Rig) -> None:
+    topic = rig.topics.outbox(Lane.BULK)
+    await until(lambda: bool(rig.hand._keys))
+    for _ in range(101):
+        await rig.hand.send(topic, b"k", b"nonsense")
+    sender = rig.sender()
+    async with running(sender):
+        await until(lambda: "unreadable" in sender.health.missing().get("pointers", ""))
+        await insert(rig.database)
+        await asyncio.wait_for(rig.hand.carry(), 5)
+    assert rig.ses.calls == []
+
+
+async def test_row_that_is_cancelled_after_its_pointer_came_is_not_sent(rig: Rig) -> None:
+    rig.hand.beats = False
+    id_ = await insert(rig.database)
+    sender = rig.sender()
+    async with running(sender):
+        await until(lambda: "suppression_table" in sender.health.missing())
+        await execute(
+            rig.database, "UPDATE email_outbox SET state = 'cancelled' WHERE id = $1", id_
+        )
+        rig.hand.beats = True
+        await rig.all_committed()
+    assert rig.ses.calls == []
+
+
+async def test_pointer_that_comes_before_its_row_can_be_seen_waits_for_it(rig: Rig) -> None:
+    sender = rig.sender()
+    async with running(sender):
+        await ready(sender)
+        async with rig.database.transaction() as writer:
+            id_ = await insert(writer)
+            row = await writer.fetchrow("SELECT * FROM outbox_feed ORDER BY seq DESC LIMIT 1")
+            assert row is not None
+            topic = rig.topics.of_aggregate(row["aggregatetype"])
+            await rig.hand.send(topic, row["aggregateid"].encode(), row["payload"].encode())
+            await rig.hand.send(topic, uuid4().hex.encode(), b"{}")
+            # Records of other partitions or behind it are read meanwhile; this one's offset is not committed.
+            await until(lambda: sender._intake.waiting(Lane.TRANSACTIONAL) == 1)
+            assert await rig.uncommitted() >= 1
+        await rig.all_in("submitted", 1)
+        await rig.all_committed()
+    assert rig.ses.accepted == [str(id_)]
