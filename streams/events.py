@@ -78,6 +78,9 @@ class Events:
         self._server: HttpServer | None = None
         self._load = _Load()
         self._refusals = _RefusalLog()
+        self.health.not_ready("endpoint", "it does not listen yet")
+        for reason in Reason:  # each series is there from the start, so that a rate sees its first step
+            metrics.EVENTS_REQUESTS.labels(reason=reason)
 
     @property
     def address(self) -> str:
@@ -99,6 +102,7 @@ class Events:
         )
         await server.start()
         self._server = server
+        self.health.ready("endpoint")
         log.info(
             "endpoint listens", extra={"action": "events.listening", "address": server.address}
         )
@@ -109,11 +113,14 @@ class Events:
 
     async def _check(self) -> float:
         await self._publisher.start()
+        if self._stopping.is_set():  # stop() came while it connected
+            await self._publisher.stop()
         return CONNECTION_CHECK_S
 
     async def stop(self) -> None:
         """Refuses new connections, answers what is under way, closes."""
         self._stopping.set()
+        self.health.not_ready("endpoint", "it does not listen any more")
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
@@ -272,6 +279,7 @@ class _RefusalLog:
                 "reason": reason,
                 "detail": verdict.detail,
                 "topic": verdict.topic,
+                "sns_message_id": verdict.message_id,
                 "left_out": self._left_out.pop(reason, 0),
             },
         )

@@ -1,7 +1,7 @@
 """What becomes of one envelope of SNS: check, believe, read, publish. HTTP is one way to it, a queue can be another."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from streams.domain.delivery_events import DeliveryEvent, encode
@@ -68,11 +68,15 @@ class IntakeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of a request. topic stands there once it is known to be one of ours."""
+    """What became of a request. topic stands there once it is known to be one of ours, message_id once SNS is known to have sent it."""
 
     reason: Reason
     detail: str = ""
     topic: str | None = None
+    message_id: str | None = None
+
+
+_ACCEPTED = Verdict(reason=Reason.ACCEPTED)
 
 
 class Intake:
@@ -98,18 +102,16 @@ class Intake:
         envelope = read_envelope(body, raw_delivery=raw_delivery)
         if isinstance(envelope, Refusal):
             return Verdict(reason=envelope.reason, detail=envelope.detail)
-        refusal = self._stranger(envelope) or await self._forgery(envelope, now)
-        if refusal is None:
-            refusal = self._untimely(envelope, now)
-        if refusal is not None:
-            return refusal
-        match envelope.type:
-            case EnvelopeType.NOTIFICATION:
-                return await self._notified(envelope, body, now)
-            case EnvelopeType.SUBSCRIPTION_CONFIRMATION:
-                return await self._confirmed(envelope)
-            case EnvelopeType.UNSUBSCRIBE_CONFIRMATION:
-                return self._unsubscribed(envelope)
+        stranger = self._stranger(envelope)
+        if stranger is not None:
+            return stranger
+        forgery = await self._forgery(envelope, now)
+        if forgery is not None:
+            return replace(forgery, topic=envelope.topic.text)
+        verdict = self._untimely(envelope, now) or await self._handled(envelope, body, now)
+        if verdict is _ACCEPTED:
+            return verdict
+        return replace(verdict, topic=envelope.topic.text, message_id=envelope.message_id)
 
     def _stranger(self, envelope: Envelope) -> Verdict | None:
         """What is refused before anything is fetched."""
@@ -130,25 +132,19 @@ class Intake:
         return None
 
     async def _forgery(self, envelope: Envelope, now: datetime) -> Verdict | None:
-        topic = envelope.topic.text
         try:
             certificate = await self._certificates.get(envelope.certificate_url)
         except Unavailable as error:
-            return Verdict(reason=Reason.CERTIFICATE_UNAVAILABLE, detail=str(error), topic=topic)
+            return Verdict(reason=Reason.CERTIFICATE_UNAVAILABLE, detail=str(error))
         except BadMessage as error:
-            return Verdict(reason=Reason.BAD_CERTIFICATE, detail=str(error), topic=topic)
+            return Verdict(reason=Reason.BAD_CERTIFICATE, detail=str(error))
         if not certificate.valid_at(now):
             return Verdict(
                 reason=Reason.BAD_CERTIFICATE,
                 detail="the certificate has expired or is not yet valid",
-                topic=topic,
             )
         if not is_genuine(envelope, certificate.key):
-            return Verdict(
-                reason=Reason.BAD_SIGNATURE,
-                detail="the signature does not fit",
-                topic=topic,
-            )
+            return Verdict(reason=Reason.BAD_SIGNATURE, detail="the signature does not fit")
         return None
 
     def _untimely(self, envelope: Envelope, now: datetime) -> Verdict | None:
@@ -161,27 +157,34 @@ class Intake:
             return Verdict(
                 reason=Reason.STALE,
                 detail="the message is older than MAILSTREAMS_SNS_MAX_AGE_S",
-                topic=envelope.topic.text,
             )
         return None
+
+    async def _handled(self, envelope: Envelope, body: bytes, now: datetime) -> Verdict:
+        match envelope.type:
+            case EnvelopeType.NOTIFICATION:
+                return await self._notified(envelope, body, now)
+            case EnvelopeType.SUBSCRIPTION_CONFIRMATION:
+                return await self._confirmed(envelope)
+            case EnvelopeType.UNSUBSCRIBE_CONFIRMATION:
+                return self._unsubscribed(envelope)
 
     async def _notified(self, envelope: Envelope, body: bytes, now: datetime) -> Verdict:
         notice = read_notice(envelope.message, salt=self._settings.salt, received=now)
         metrics.EVENTS_NOTICES.labels(kind=notice.kind).inc()
-        topic = envelope.topic.text
         try:
             await self._publish(notice)
             if notice.keep_raw is not None:
                 await self._set_aside(body, notice.keep_raw, now)
-                return Verdict(reason=Reason.UNREADABLE, detail=notice.keep_raw, topic=topic)
+                return Verdict(reason=Reason.UNREADABLE, detail=notice.keep_raw)
         except Unavailable as error:
-            return Verdict(reason=Reason.PUBLISH_FAILED, detail=str(error), topic=topic)
+            return Verdict(reason=Reason.PUBLISH_FAILED, detail=str(error))
         if notice.kind is NoticeKind.INBOUND:
             log.error(
                 "topic of mail events carries inbound mail, which is dropped",
-                extra={"action": "events.inbound", "topic": topic},
+                extra={"action": "events.inbound", "topic": envelope.topic.text},
             )
-        return Verdict(reason=Reason.ACCEPTED, topic=topic)
+        return _ACCEPTED
 
     async def _publish(self, notice: Notice) -> None:
         if not notice.events:
@@ -213,19 +216,20 @@ class Intake:
         await self._unreadable.put(record, reason=why)
 
     async def _confirmed(self, envelope: Envelope) -> Verdict:
-        topic = envelope.topic.text
         try:
             await self._confirmer.confirm(envelope.topic, envelope.token or "")
         except Unavailable as error:
-            return Verdict(reason=Reason.CONFIRMATION_FAILED, detail=str(error), topic=topic)
-        log.info("subscription is confirmed", extra={"action": "events.confirmed", "topic": topic})
-        return Verdict(reason=Reason.ACCEPTED, topic=topic)
+            return Verdict(reason=Reason.CONFIRMATION_FAILED, detail=str(error))
+        log.info(
+            "subscription is confirmed",
+            extra={"action": "events.confirmed", "topic": envelope.topic.text},
+        )
+        return _ACCEPTED
 
     def _unsubscribed(self, envelope: Envelope) -> Verdict:
         """A person decides: nothing subscribes again by itself."""
-        topic = envelope.topic.text
         log.error(
             "subscription of this endpoint was removed, no more events will come: subscribe it again if that was not meant",
-            extra={"action": "events.unsubscribed", "topic": topic},
+            extra={"action": "events.unsubscribed", "topic": envelope.topic.text},
         )
-        return Verdict(reason=Reason.UNSUBSCRIBED, topic=topic)
+        return Verdict(reason=Reason.UNSUBSCRIBED)

@@ -28,12 +28,13 @@ class Field(StrEnum):
     DROPPED = "dropped"
 
 
-# Header lists and subjects are content; addresses of openers are personal.
+# Header lists and subjects are content; addresses of openers are personal; who sent it the row knows.
 _DROPPED: Final = ("headers", "commonheaders", "subject", "ipaddress", "content", "body")
-_ADDRESSES: Final = ("emailaddress", "destination", "recipients", "source", "returnpath")
+_SENDER: Final = ("source", "sourcearn", "returnpath")
+_ADDRESSES: Final = ("emailaddress", "destination", "recipients")
 _HEADER_ADDRESSES: Final = ("from", "sender", "to", "cc", "bcc", "replyto")
 _FIELDS: Final = {
-    **dict.fromkeys(_DROPPED, Field.DROPPED),
+    **dict.fromkeys(_DROPPED + _SENDER, Field.DROPPED),
     **dict.fromkeys(_ADDRESSES + _HEADER_ADDRESSES, Field.ADDRESS),
     **dict.fromkeys(("link", "url"), Field.LINK),
 }

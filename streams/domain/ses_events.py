@@ -120,6 +120,7 @@ class _Reader:
         self._body = body
         self._shape = shape
         self._mail = _mapping(body.get("mail"))
+        self._tags = _mapping(self._mail.get("tags"))
         self._detail = _mapping(body.get(shape.detail))
         self._destinations = destinations(self._mail)
         self._named, self._lost = named_recipients(
@@ -241,7 +242,7 @@ class _Reader:
         return EventId(hashlib.sha256(content).hexdigest()[:32])
 
     def _tag(self, name: str) -> str | None:
-        value = _mapping(self._mail.get("tags")).get(name)
+        value = self._tags.get(name)
         return _text(value[0] if isinstance(value, list) and value else value)
 
     def _redacted_common(self) -> dict[str, Any]:
