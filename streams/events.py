@@ -79,7 +79,8 @@ class Events:
         self._load = _Load()
         self._refusals = _RefusalLog()
         self.health.not_ready("endpoint", "it does not listen yet")
-        for reason in Reason:  # each series is there from the start, so that a rate sees its first step
+        # Each series is there from the start, so that a rate sees its first step.
+        for reason in Reason:
             metrics.EVENTS_REQUESTS.labels(reason=reason)
 
     @property
