@@ -6,7 +6,8 @@ Each builder imports what it puts together, so that a process starts with what i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -172,6 +173,7 @@ async def run(names: Sequence[str]) -> None:
     config = settings.load()
     logs.configure("all" if len(names) > 1 else names[0], config.log_level)
     config.salt()
+    use_aws_region(os.environ)
     stages = [BUILDERS[name](config) for name in names]
     app = web.Application()
     app.add_routes(health_routes([stage.health for stage in stages]))
@@ -186,6 +188,12 @@ async def run(names: Sequence[str]) -> None:
         await run_stages(stages, start_patience_s=config.start_patience_s, drain_s=config.drain_s)
     finally:
         await server.stop()
+
+
+def use_aws_region(environment: MutableMapping[str, str]) -> None:
+    """AWS_REGION is what AWS's own machines and most SDKs use; botocore reads only AWS_DEFAULT_REGION."""
+    if "AWS_REGION" in environment:
+        environment["AWS_DEFAULT_REGION"] = environment["AWS_REGION"]
 
 
 async def compare_salt(config: Settings) -> None:

@@ -41,8 +41,9 @@ def translate(error: BaseException) -> BaseException:
             return Unavailable(f"PostgreSQL: {error}")
     if isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)):
         return Unavailable(f"PostgreSQL does not answer: {error or type(error).__name__}")
-    # asyncpg reports a connection lost in the middle of a statement as one of these.
-    if isinstance(error, asyncpg.InterfaceError):
+    # asyncpg reports a connection lost in the middle of a statement as one of these; an argument of the wrong type is one too,
+    # and a ValueError besides.
+    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
         return Unavailable(f"PostgreSQL connection lost: {error}")
     return error
 

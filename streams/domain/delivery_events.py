@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NewType
+from typing import Any, Final, NewType, TypeVar
 from uuid import UUID
 
 import orjson
@@ -16,6 +16,7 @@ from streams.domain.addresses import RecipientKey
 from streams.domain.errors import BadMessage
 
 EventId = NewType("EventId", str)
+_Word = TypeVar("_Word", bound=StrEnum)
 
 TYPE_PREFIX: Final = "mailstreams.email."
 PROVIDER_SOURCE: Final = "/mailstreams/ses"
@@ -146,53 +147,97 @@ def encode(event: DeliveryEvent) -> bytes:
 
 
 def decode(value: bytes) -> DeliveryEvent:
-    """The event of a record's value; unknown fields are ignored. BadMessage says what is wrong."""
+    """The event of a record's value; unknown fields are ignored. BadMessage names the field that is wrong, never its value."""
     try:
         body = orjson.loads(value)
-        data = body["data"]
-        return DeliveryEvent(
-            id=EventId(_text(body["id"], "id")),
-            type=EventType(_text(body["type"], "type").removeprefix(TYPE_PREFIX)),
-            time=datetime.fromisoformat(_text(body["time"], "time")),
-            recipient_key=RecipientKey(_text(data["recipient_key"], "recipient_key")),
-            tenant=data.get("tenant"),
-            outbox_id=_uuid(data.get("outbox_id")),
-            attempt_id=_uuid(data.get("attempt_id")),
-            provider_message_id=data.get("provider_message_id"),
-            bounce=_bounce(data.get("bounce")),
-            complaint=_complaint(data.get("complaint")),
-            reason=data.get("reason"),
-            source=body["source"],
-            raw=data.get("raw"),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadMessage(f"not a delivery event: {type(error).__name__}: {error}") from error
-
-
-def _text(value: object, field: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{field} is not a text")
-    return value
-
-
-def _uuid(value: str | None) -> UUID | None:
-    return None if value is None else UUID(value)
-
-
-def _bounce(value: Mapping[str, Any] | None) -> Bounce | None:
-    if value is None:
-        return None
-    return Bounce(
-        type=BounceType(value["type"]),
-        reason=BounceReason(value["reason"]),
-        provider_type=value.get("provider_type"),
-        provider_subtype=value.get("provider_subtype"),
-        status=value.get("status"),
-        diagnostic=value.get("diagnostic"),
+    except orjson.JSONDecodeError as error:
+        raise BadMessage("not a delivery event: the value is not JSON") from error
+    envelope, data = _Fields(body, ""), _Fields(_member(body, "data"), "data.")
+    bounce, complaint = data.fields("bounce"), data.fields("complaint")
+    return DeliveryEvent(
+        id=EventId(envelope.text("id")),
+        type=envelope.word("type", EventType, prefix=TYPE_PREFIX),
+        time=envelope.time("time"),
+        recipient_key=RecipientKey(data.text("recipient_key")),
+        tenant=data.optional("tenant"),
+        outbox_id=data.uuid("outbox_id"),
+        attempt_id=data.uuid("attempt_id"),
+        provider_message_id=data.optional("provider_message_id"),
+        bounce=None if bounce is None else _bounce(bounce),
+        complaint=None
+        if complaint is None
+        else Complaint(type=complaint.optional("type"), subtype=complaint.optional("subtype")),
+        reason=data.optional("reason"),
+        source=envelope.text("source"),
+        raw=_member(body["data"], "raw"),
     )
 
 
-def _complaint(value: Mapping[str, Any] | None) -> Complaint | None:
-    if value is None:
-        return None
-    return Complaint(type=value.get("type"), subtype=value.get("subtype"))
+def _bounce(fields: "_Fields") -> Bounce:
+    return Bounce(
+        type=fields.word("type", BounceType),
+        reason=fields.word("reason", BounceReason),
+        provider_type=fields.optional("provider_type"),
+        provider_subtype=fields.optional("provider_subtype"),
+        status=fields.optional("status"),
+        diagnostic=fields.optional("diagnostic"),
+    )
+
+
+def _member(body: Any, name: str) -> Any:
+    return body.get(name) if isinstance(body, dict) else None
+
+
+class _Fields:
+    """The members of one JSON object; whatever is not as it must be raises BadMessage."""
+
+    __slots__ = ("_body", "_where")
+
+    def __init__(self, body: Any, where: str) -> None:
+        if not isinstance(body, dict):
+            raise BadMessage(
+                f"not a delivery event: {where.rstrip('.') or 'the value'} is not an object"
+            )
+        self._body: dict[str, Any] = body
+        self._where = where
+
+    def _wrong(self, name: str, what: str) -> BadMessage:
+        return BadMessage(f"not a delivery event: {self._where}{name} is not {what}")
+
+    def text(self, name: str) -> str:
+        value = self._body.get(name)
+        if not isinstance(value, str) or not value:
+            raise self._wrong(name, "a text")
+        return value
+
+    def optional(self, name: str) -> str | None:
+        value = self._body.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self._wrong(name, "a text or null")
+        return value
+
+    def word(self, name: str, words: type[_Word], *, prefix: str = "") -> _Word:
+        try:
+            return words(self.text(name).removeprefix(prefix))
+        except ValueError:
+            raise self._wrong(name, f"one of the words of {words.__name__}") from None
+
+    def time(self, name: str) -> datetime:
+        try:
+            value = datetime.fromisoformat(self.text(name))
+        except ValueError:
+            raise self._wrong(name, "a time") from None
+        if value.tzinfo is None:
+            raise self._wrong(name, "a time with a zone")
+        return value
+
+    def uuid(self, name: str) -> UUID | None:
+        value = self.optional(name)
+        try:
+            return None if value is None else UUID(value)
+        except ValueError:
+            raise self._wrong(name, "a UUID or null") from None
+
+    def fields(self, name: str) -> "_Fields | None":
+        value = self._body.get(name)
+        return None if value is None else _Fields(value, f"{self._where}{name}.")

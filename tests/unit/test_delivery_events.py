@@ -68,11 +68,16 @@ def test_unknown_fields_are_ignored() -> None:
         encode(EVENT).replace(b"0190b2c4-0000-7000-8000-000000000001", b"not-a-uuid"),
         encode(EVENT).replace(b'"0190b2c4-0000-7000-8000-000000000001"', b"17"),
         encode(EVENT).replace(b"+00:00", b""),
+        encode(EVENT).replace(b'"shop"', b"17"),
+        encode(EVENT).replace(b'"0107-1"', b'["someone@example.com"]'),
+        encode(EVENT).replace(b'"mailbox-unknown"', b'"someone@example.com"'),
     ],
 )
-def test_what_is_no_event_is_a_bad_message(value: bytes) -> None:
-    with pytest.raises(BadMessage):
+def test_what_is_no_event_is_a_bad_message_that_repeats_no_value(value: bytes) -> None:
+    with pytest.raises(BadMessage) as refused:
         decode(value)
+    assert "someone@example.com" not in str(refused.value)
+    assert "burst" not in str(refused.value)
 
 
 def test_a_time_without_a_zone_is_refused() -> None:
