@@ -206,12 +206,13 @@ class KafkaBatches:
 
     def _hand_over(self, partition: Partition) -> None:
         if partition.sending is None and partition.closed and partition.handed_over < _DEPTH:
-            partition.sending = self._loop.create_task(self._send(partition))
+            producer = self._producer
+            partition.sending = self._loop.create_task(self._send(producer, partition))
+            partition.sending.add_done_callback(lambda task: self._on_sent(producer, task))
 
-    async def _send(self, partition: Partition) -> None:
-        producer = self._producer
+    async def _send(self, producer: Any, partition: Partition) -> None:
         try:
-            while producer is not None and partition.closed and partition.handed_over < _DEPTH:
+            while partition.closed and partition.handed_over < _DEPTH:
                 batch = partition.closed[0]
                 try:
                     acknowledgement = await producer.send_batch(
@@ -225,10 +226,15 @@ class KafkaBatches:
                 acknowledgement.add_done_callback(
                     lambda future, batch=batch: self._on_done(producer, partition, batch, future)
                 )
-        except KafkaError as error:
-            self._fail(producer, Unavailable(f"Kafka: {error!r}"))
         finally:
             partition.sending = None
+
+    def _on_sent(self, producer: Any, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, KafkaError):
+            self._fail(producer, Unavailable(f"Kafka: {error!r}"))
+        elif isinstance(error, Exception):
+            self._fail(producer, error)
 
     def _on_done(
         self, producer: Any, partition: Partition, batch: Batch, future: asyncio.Future[Any]

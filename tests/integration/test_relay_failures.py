@@ -179,6 +179,32 @@ async def test_the_server_process_is_ended_in_the_middle_of_the_stream(setup: Se
         await arrives_after(setup, 20_000)
 
 
+async def test_a_slot_that_the_server_invalidated_is_made_anew(setup: Setup) -> None:
+    async with Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader:
+        async with streaming(setup.relay()):
+            await setup.insert(0, 100)
+            await reader.read(has_all(100))
+        await setup.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+        await setup.execute("SELECT pg_reload_conf()")
+        await setup.insert(100, 200)
+
+        async def is_lost() -> bool:
+            await setup.execute("SELECT pg_switch_wal()")
+            await setup.insert(0, 1)
+            await setup.execute("CHECKPOINT")
+            status = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1"
+            return bool(await setup.value(status, setup.slot) == "lost")
+
+        try:
+            await eventually(is_lost)
+        finally:
+            await setup.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+            await setup.execute("SELECT pg_reload_conf()")
+        async with streaming(setup.relay()):
+            await setup.insert(200, 300)
+            await reader.read(has_all(300))
+
+
 async def test_a_killed_relay_loses_nothing_and_the_next_one_goes_on(setup: Setup) -> None:
     await setup.insert(0, 40_000, per_commit=200)
     async with Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader:
