@@ -1,15 +1,17 @@
 """Kafka through aiokafka: what every client of ours shares, and the topics."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.topics import Topics
+from streams.runtime import metrics
 
 log = logging.getLogger(__name__)
 
@@ -65,3 +67,22 @@ async def create_topics(
                 "every topic keyed by recipient needs the same number; set it, or make the topics anew"
             )
     return [topic.name for topic in new]
+
+
+class LagGauge:
+    """How many records of its partitions a consumer has not read yet, as a metric of its stage.
+
+    A partition counts from the first record read of it; what is read but not committed counts as read.
+    """
+
+    def __init__(self, stage: str) -> None:
+        self._gauge = metrics.CONSUMER_LAG.labels(stage=stage)
+        self._next: dict[Any, int] = {}
+
+    def read(self, consumer: AIOKafkaConsumer, found: Mapping[Any, Sequence[Any]]) -> None:
+        """What one fetch gave, by partition."""
+        mine = consumer.assignment()
+        self._next.update({tp: records[-1].offset + 1 for tp, records in found.items() if records})
+        self._next = {tp: position for tp, position in self._next.items() if tp in mine}
+        ends = {tp: consumer.highwater(tp) or 0 for tp in self._next}
+        self._gauge.set(sum(max(ends[tp] - position, 0) for tp, position in self._next.items()))

@@ -10,7 +10,7 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 from aiokafka.structs import ConsumerRecord
 
-from streams.adapters.kafka import client_options, kafka_errors
+from streams.adapters.kafka import LagGauge, client_options, kafka_errors
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.runtime import metrics
@@ -36,6 +36,7 @@ class GroupConsumer:
         self._max_records = max_records
         self._consumer: AIOKafkaConsumer | None = None
         self._positions = _Positions(stage)
+        self._lag = LagGauge(stage)
 
     async def start(self) -> None:
         """Joins the group; Unavailable without a broker, Misconfigured without the topic."""
@@ -79,6 +80,7 @@ class GroupConsumer:
             found = await consumer.getmany(
                 timeout_ms=int(POLL_S * 1000), max_records=self._max_records
             )
+        self._lag.read(consumer, found)
         records = [_record(r) for part in found.values() for r in part]
         self._positions.read(records)
         return records

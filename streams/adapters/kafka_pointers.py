@@ -18,7 +18,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import ConsumerRecord
 
-from streams.adapters.kafka import client_options, kafka_errors
+from streams.adapters.kafka import LagGauge, client_options, kafka_errors
 from streams.domain.errors import Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.domain.topics import Lane, Topics
@@ -51,6 +51,7 @@ class KafkaPointers:
         self._group = f"{topics.prefix}sender"
         self._lanes = {topics.outbox(lane): lane for lane in Lane}
         self._consumer: AIOKafkaConsumer | None = None
+        self._lag = LagGauge("sender")
 
     async def start(self, *, on_revoked: OnChange, on_assigned: OnChange) -> None:
         """Joins the group. on_revoked is called before partitions are given up, on_assigned after they were given;
@@ -90,6 +91,7 @@ class KafkaPointers:
                     )
             except TimeoutError:  # a rebalance is under way: nothing is given out until it ends
                 return []
+        self._lag.read(consumer, found)
         return [_record(record) for records in found.values() for record in records]
 
     def _pause_others(self, consumer: AIOKafkaConsumer, lanes: Collection[Lane]) -> None:

@@ -37,6 +37,11 @@ UNREADABLE_RECORDS = Counter(
     "Records that a consumer put aside in <topic>.unreadable. Any is a producer's bug: look at its headers.",
     ["stage"],
 )
+CONSUMER_LAG = Gauge(
+    "mailstreams_consumer_lag_records",
+    "Records of its partitions that a consumer has not read yet. Growing over minutes: the stage is behind, or stands still.",
+    ["stage"],
+)
 
 # Relay --------------------------------------------------------------------------------------------------------------
 
