@@ -147,6 +147,8 @@ class _Reader:
     def _events(self) -> tuple[DeliveryEvent, ...]:
         """One an id: of several entries about one recipient the first in the order of _weight counts."""
         self._common = self._redacted_common()
+        if len(self._named) == 1:
+            return (self._event(self._named[0]),)
         found: dict[EventId, DeliveryEvent] = {}
         for event in sorted(map(self._event, self._named), key=_weight):
             found.setdefault(event.id, event)
