@@ -1,6 +1,8 @@
 """What runs on this machine and where, read from /proc, for tests of started and ended processes."""
 
+import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +11,13 @@ from pathlib import Path
 
 from devservers.jars import fetch, kafka_version, locked_jars
 from devservers.places import cache_directory, copy_tree, postgres_account
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def python_path(*first: Path) -> str:
+    """PYTHONPATH that leads to these places and to all that we import from."""
+    return os.pathsep.join([*map(str, first), *filter(None, sys.path)])
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -11,11 +11,10 @@ import pytest
 
 from devservers.errors import PrerequisiteMissing, ProcessGone
 from devservers.processes import spawn
-from tests.integration.process_table import eventually
+from tests.integration.process_table import REPOSITORY, eventually, python_path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-REPOSITORY = Path(__file__).parents[2]
 TREE = ["sh", "-c", "sleep 1000 & setsid sleep 1000 & wait"]
 OWNER = """
     import sys, time
@@ -45,7 +44,7 @@ def start_owner(directory: Path, argv: list[str]) -> subprocess.Popen[str]:
     owner = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(OWNER.format(argv=argv))],
         cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | {"PYTHONPATH": python_path(REPOSITORY)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -107,7 +106,7 @@ def test_a_forked_copy_of_the_owner_does_not_keep_a_tree_alive(tmp_path: Path) -
     owner = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script.format(argv=["sleep", "1000"]))],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | {"PYTHONPATH": python_path(REPOSITORY)},
         stdout=subprocess.DEVNULL,
     )
     eventually(lambda: len(processes_in(tmp_path)) == 4)

@@ -19,7 +19,7 @@ from devservers.settings import Kind, ServerSettings, Source, kind_of
 from devservers.state import State, Status, read_state
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
-NOBODY = Account(name="nobody", uid=65534, gid=65534)
+SOMEBODY = Account(name="nobody", uid=os.geteuid() + 54_321, gid=54_321)
 
 
 def test_each_address_of_the_environment_wins_on_its_own() -> None:
@@ -93,18 +93,18 @@ def open_place() -> Iterator[Path]:
 
 def test_a_folder_of_its_owner_alone_cannot_be_entered_by_others(open_place: Path) -> None:
     closed = open_place / "closed"
-    assert may_enter(closed / "below", NOBODY)
+    assert may_enter(closed / "below", SOMEBODY)
     closed.mkdir(mode=0o700)
-    assert not may_enter(closed / "below", NOBODY)
+    assert not may_enter(closed / "below", SOMEBODY)
     assert may_enter(closed / "below", None)
 
 
 def test_a_program_that_others_may_not_run_counts_as_not_entered(open_place: Path) -> None:
     program = open_place / "program"
     program.touch(mode=0o755)
-    assert may_enter(program, NOBODY)
+    assert may_enter(program, SOMEBODY)
     program.chmod(0o744)
-    assert not may_enter(program, NOBODY)
+    assert not may_enter(program, SOMEBODY)
 
 
 def test_a_state_file_is_for_its_owner_alone_and_reads_as_written(tmp_path: Path) -> None:
