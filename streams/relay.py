@@ -11,57 +11,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from streams.domain.acknowledgement import AcknowledgedPrefix, lsn_text
+from streams.domain.acknowledgement import NOWHERE, Lsn, Transaction, lsn_text
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.feed_rows import FeedRow, RecordRefused, Refusal, sift
-from streams.domain.pgoutput import Decoder
-from streams.domain.slots import Checkpoint, Held
+from streams.domain.slots import Held
 from streams.ports import RecordSink, RelayStore, ReplicationSource
 from streams.relay_slot import Claim, SlotOpening
+from streams.relay_stream import Stream
 from streams.runtime import metrics
-from streams.runtime.lifecycle import Health, run_loop
+from streams.runtime.lifecycle import Health, run_loop, wait_or_stop
 
 log = logging.getLogger(__name__)
 
 _STANDBY_S: Final = 0.5
-# A status at least so often: a third of the time after which the server gives a silent client up.
-_STATUS_S: Final = 3.0
 _CONFIRM_S: Final = 0.1
-# An idle stream is confirmed seldom, since each confirmation writes WAL itself.
-_IDLE_CONFIRM_S: Final = 5.0
 _TICK_S: Final = 1.0
-# The server sends a keepalive every few seconds; silence for so long is a dead connection.
-_SILENCE_S: Final = 30.0
 _SLOW_KAFKA_S: Final = 15.0
 # How long records on their way may still arrive when the stream is given up.
 _LET_GO_S: Final = 2.0
-
-
-class _Stream:
-    """One stream from the slot, from its start to its first failure."""
-
-    __slots__ = (
-        "asked",
-        "cluster",
-        "confirmed",
-        "decoder",
-        "heard_at",
-        "known",
-        "live",
-        "prefix",
-        "written",
-    )
-
-    def __init__(self, claim: Claim) -> None:
-        self.cluster = claim.cluster
-        self.decoder = Decoder()
-        self.prefix = AcknowledgedPrefix()
-        self.confirmed = claim.start
-        self.written = claim.start
-        self.known: set[bytes | None] = set()
-        self.live = False
-        self.asked = False
-        self.heard_at = time.monotonic()
 
 
 class Relay:
@@ -83,10 +50,12 @@ class Relay:
         self._progress = asyncio.Event()
         self._finished = asyncio.Event()
         self._finished.set()
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
         self._failure: Exception | None = None
+        # Rows that Kafka refused, with its reason, until the slot has passed them; where they stand in this stream.
         self._refused: dict[bytes | None, str] = {}
-        self._status_at = self._confirmed_at = self._acknowledged_at = 0.0
+        self._set_aside_in: dict[bytes | None, Transaction] = {}
+        self._acknowledged_at = 0.0
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -151,7 +120,7 @@ class Relay:
         if isinstance(claim, Held):
             self.health.not_ready("slot", claim.why)
             return False
-        stream = self._stream = _Stream(claim)
+        stream = self._stream = Stream(claim, source=self._source, store=self._store)
         await self._sink.open(
             stream.prefix, on_progress=self._on_acknowledged, on_failure=self._fail
         )
@@ -163,8 +132,7 @@ class Relay:
             await self._close_stream()
             self.health.not_ready("slot", held.why)
             return False
-        stream.live = True
-        stream.heard_at = time.monotonic()
+        stream.begin()
         self.health.ready("slot")
         metrics.RELAY_STREAMING.set(1)
         log.info(
@@ -173,7 +141,7 @@ class Relay:
         )
         return True
 
-    async def _send_everything(self, stream: _Stream, claim: Claim) -> bool:
+    async def _send_everything(self, stream: Stream, claim: Claim) -> bool:
         """Sends every row that was there before the new slot, as one transaction; False if asked to stop meanwhile."""
         async with self._opening.recovered(claim, self._stopping) as (everything, pages):
             async for page in pages:
@@ -194,40 +162,33 @@ class Relay:
         metrics.RELAY_STREAMING.set(0)
         if stream is not None:
             self.health.not_ready("slot", "not streaming")
+            self.health.ready("topic")
             await self._sink.drained(_LET_GO_S)
             await self._sink.close()
             await self._confirm_last(stream)
+            stream.end()
+            self._set_aside_in.clear()
         self._stream = self._failure = None
         await self._source.close()
 
     # Streaming ------------------------------------------------------------------------------------------------------
 
-    async def _pump(self, stream: _Stream) -> None:
+    async def _pump(self, stream: Stream) -> None:
         """Reads what is there, or waits up to a tick."""
         if not await self._sink.room(_TICK_S):
-            stream.heard_at = time.monotonic()
+            stream.not_listening()
             return
         messages = await self._source.receive()
         if not messages:
             return
-        stream.heard_at = time.monotonic()
-        decoded = stream.decoder.decode(messages)
+        decoded = stream.decode(messages)
         if decoded.rows:
             await self._accept(stream, decoded.rows, largest=decoded.largest)
-        if decoded.committed:
-            stream.prefix.committed(decoded.committed)
-            stream.written = decoded.committed[-1].end
-            metrics.RELAY_TRANSACTIONS.inc(len(decoded.committed))
+        stream.accepted(decoded)
+        if decoded.committed or decoded.reply_requested:
             self._progress.set()
-        if decoded.position and not stream.decoder.in_transaction:
-            stream.written = max(stream.written, decoded.position)
-            stream.prefix.reached(decoded.position, stream.decoder.ordinal)
-        if decoded.reply_requested:
-            stream.asked = True
-            self._progress.set()
-            self._send_status(stream)
 
-    async def _accept(self, stream: _Stream, rows: Sequence[FeedRow], *, largest: int) -> None:
+    async def _accept(self, stream: Stream, rows: Sequence[FeedRow], *, largest: int) -> None:
         """Puts the rows into batches; those that can never be records go into relay_refused first."""
         aggregates = {row[2] for row in rows}
         if (
@@ -241,14 +202,35 @@ class Relay:
             )
             for row, reason in refused:
                 await self._set_aside(row, reason)
-            aggregates = {row[2] for row in rows}
-            await self._sink.know_topics([name for name in aggregates if name is not None])
-            stream.known |= aggregates
+            await self._wait_for_topics(stream, {row[2] for row in rows})
         if rows:
             self._sink.append(rows)
 
+    async def _wait_for_topics(self, stream: Stream, aggregates: set[bytes | None]) -> None:
+        """Returns when each has a topic. Waiting here costs nothing; beginning again would repeat what was sent."""
+        names = [name for name in aggregates - stream.known if name is not None]
+        while True:
+            try:
+                await self._sink.know_topics(names)
+            except Unavailable as error:
+                if await wait_or_stop(self._stopping, _TICK_S):
+                    raise
+                self._raise_failure()
+                self.health.not_ready("topic", str(error))
+                self.health.beat("stream")
+                stream.not_listening()
+                log.warning(
+                    "a row waits for its topic",
+                    extra={"action": "relay.topic_waits", "error": str(error)},
+                )
+            else:
+                stream.known |= aggregates
+                self.health.ready("topic")
+                return
+
     async def _set_aside(self, row: FeedRow, reason: Refusal) -> None:
         await self._store.set_aside(row, reason, self._refused.get(row[1]))
+        self._set_aside_in[row[1]] = row[0]
         metrics.RELAY_REFUSED.labels(reason=reason.value).inc()
         log.error(
             "a row of the feed can never be a record and was set aside in relay_refused",
@@ -267,8 +249,9 @@ class Relay:
             await asyncio.wait_for(self._progress.wait(), _TICK_S)
         self._progress.clear()
         try:
-            if self._stream is not None:
-                await self._confirm_prefix(self._stream)
+            if (stream := self._stream) is not None:
+                await stream.confirm()
+                self._forget_refused(stream.confirmed)
             await self._opening.watch()
         except (Unavailable, Misconfigured) as error:
             # A server that shuts down waits until we have confirmed all, which it does not let us store any more.
@@ -278,37 +261,22 @@ class Relay:
             raise
         return _CONFIRM_S
 
-    async def _confirm_prefix(self, stream: _Stream, *, last: bool = False) -> None:
-        position = stream.prefix.confirmable()
-        now = time.monotonic()
-        if position <= stream.confirmed:
-            return
-        rested = now - self._confirmed_at > _IDLE_CONFIRM_S
-        if not (stream.prefix.commit > stream.confirmed or stream.asked or rested or last):
-            return
-        # Stored before it is confirmed: a slot beyond the stored position was moved by somebody else.
-        await self._store.store_checkpoint(Checkpoint(lsn=position, cluster=stream.cluster))
-        stream.confirmed, stream.asked, self._confirmed_at = position, False, now
-        if stream is self._stream and stream.live:
-            self._send_status(stream)
+    def _forget_refused(self, confirmed: Lsn) -> None:
+        for row_id, transaction in list(self._set_aside_in.items()):
+            if NOWHERE < transaction.end <= confirmed:
+                del self._set_aside_in[row_id]
+                self._refused.pop(row_id, None)
 
-    async def _confirm_last(self, stream: _Stream) -> None:
+    async def _confirm_last(self, stream: Stream) -> None:
         """Confirms what is acknowledged, if PostgreSQL still answers: what is not confirmed is sent again."""
         try:
             async with asyncio.timeout(_LET_GO_S):
-                await self._confirm_prefix(stream, last=True)
+                await stream.confirm(last=True)
         except (Unavailable, TimeoutError) as error:
             log.warning(
                 "the last position could not be confirmed",
                 extra={"action": "relay.not_confirmed", "error": str(error)},
             )
-
-    def _send_status(self, stream: _Stream) -> None:
-        self._status_at = time.monotonic()
-        try:
-            self._source.send_status(written=stream.written, flushed=stream.confirmed)
-        except Unavailable as error:
-            self._fail(error)
 
     async def _tick(self) -> float:
         """What depends on time alone, never on Kafka: the status that keeps the slot ours, gauges, readiness."""
@@ -329,10 +297,10 @@ class Relay:
             self.health.ready("kafka")
         if stream is None or not stream.live:
             return _TICK_S
-        if now - self._status_at >= _STATUS_S:
-            self._send_status(stream)
-        if now - stream.heard_at > _SILENCE_S:
-            self._fail(Unavailable(f"PostgreSQL has been silent for {_SILENCE_S:g} s"))
+        try:
+            stream.keep_alive()
+        except Unavailable as error:
+            self._fail(error)
         return _TICK_S
 
     def _on_acknowledged(self) -> None:

@@ -222,7 +222,7 @@ async def test_a_missing_topic_is_named_and_waited_for(
     async with running(relay):
 
         async def is_named() -> bool:
-            why = relay.health.missing().get("stream", "")
+            why = relay.health.missing().get("topic", "")
             return f"topic {later.suppressions}" in why and "mailstreams migrate" in why
 
         await eventually(is_named)
