@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,19 +10,23 @@ import psycopg
 import pytest
 
 import devservers
-from demo.system import System
+from demo.system import STAGES, System
 from streams.domain.topics import Topics
 
 _numbers = itertools.count()
 
 
 @contextmanager
-def system_on(servers: devservers.Servers, directory: Path) -> Iterator[System]:
+def system_on(
+    servers: devservers.Servers, directory: Path, stages: Sequence[str] = STAGES
+) -> Iterator[System]:
     """Every stage and the simulator on a fresh database and fresh topics."""
     name = f"acceptance_{os.getpid()}_{next(_numbers)}"
     dsn = servers.postgres.create_database(name)
     try:
-        with System(servers, dsn=dsn, directory=directory, topic_prefix=f"{name}.") as system:
+        with System(
+            servers, dsn=dsn, directory=directory, topic_prefix=f"{name}.", stages=stages
+        ) as system:
             yield system
     finally:
         servers.postgres.drop_database(name)

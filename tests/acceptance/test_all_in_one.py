@@ -1,0 +1,53 @@
+"""Every stage in one process, and each drains on SIGTERM."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import devservers
+from demo.system import System, get
+from tests.acceptance.conftest import enqueue, system_on, until_state
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture(scope="module")
+def one_process(
+    servers: devservers.Servers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    with system_on(servers, tmp_path_factory.mktemp("all"), stages=("all",)) as running:
+        yield running
+
+
+def test_a_complaint_becomes_a_suppression_in_one_process(one_process: System) -> None:
+    one_process.control("rules", rules=[{"match": "complains@example.com", "outcome": "complaint"}])
+    with psycopg.connect(one_process.dsn, autocommit=True) as application:
+        first = enqueue(application, "complains@example.com")
+        until_state(one_process, application, first, "submitted")
+        one_process.wait_for(
+            lambda: application.execute("SELECT 1 FROM suppression").fetchone() is not None,
+            "the suppression",
+        )
+        second = enqueue(application, "Complains@Example.com")
+        until_state(one_process, application, second, "suppressed")
+    assert [call["outbox"] for call in one_process.ledger()] == [first]
+
+
+def test_metrics_of_all_stages_stand_on_one_page(one_process: System) -> None:
+    body = get(one_process.url("all", "/metrics"))[1].decode()
+    for stage in ("relay", "sender", "events", "recipients", "scheduler"):
+        assert f"mailstreams_{stage}_" in body
+
+
+def test_sigterm_drains_what_is_under_way(one_process: System) -> None:
+    with psycopg.connect(one_process.dsn, autocommit=True) as application:
+        ids = [enqueue(application, f"drain-{n}@example.com") for n in range(50)]
+        assert one_process.stop("all") == 0
+        states = application.execute("SELECT count(*) FROM email_lease", ()).fetchone()
+        assert states == (0,)
+        one_process.start("all")
+        for outbox_id in ids:
+            until_state(one_process, application, outbox_id, "submitted")
+    times = [call["outbox"] for call in one_process.ledger() if call["outbox"] in ids]
+    assert sorted(times) == sorted(ids)
