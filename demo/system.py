@@ -146,7 +146,14 @@ class System:
         ready.unlink(missing_ok=True)
         options = ["--port", "0", "--ready-file", str(ready), "--subscribe", self.sns_endpoint]
         # A shorter key than Amazon's, so that signing does not take the processor from what is shown.
-        options += ["--signature-version", "mixed", "--key-bits", "1024", "--retry-time-scale", "0.25"]
+        options += [
+            "--signature-version",
+            "mixed",
+            "--key-bits",
+            "1024",
+            "--retry-time-scale",
+            "0.25",
+        ]
         self._spawn("simulator", ["simulator", *options])
         self.wait_for(ready.exists, "the simulator to listen", alive="simulator")
         self.simulator_url = json.loads(ready.read_text(encoding="utf-8"))["url"]

@@ -31,8 +31,8 @@ def servers() -> Iterator[devservers.Servers]:
 def own_servers() -> Iterator[devservers.Servers]:
     """PostgreSQL and Kafka of this module alone, for tests that stop, kill and freeze them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MAILSTREAMS_POSTGRES_DSN", raising=False)
-        patch.delenv("MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS", raising=False)
+        for name in ("POSTGRES_DSN", "KAFKA_BOOTSTRAP_SERVERS", "SERVERS"):
+            patch.delenv(f"MAILSTREAMS_{name}", raising=False)
         with devservers.running() as running:
             yield running
 
