@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -49,11 +50,10 @@ def main() -> None:
 
 def run_async(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Runs it on uvloop where there is one."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        from asyncio import new_event_loop
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        from uvloop import new_event_loop as factory
+    with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(work())
 
 
