@@ -5,6 +5,7 @@ Each builder imports what it puts together, so that a process starts with what i
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -78,7 +79,10 @@ def events(config: Settings) -> Stage:
     from streams.events import Events, EventsSettings
     from streams.intake import Intake, IntakeSettings
 
-    publisher = KafkaPublisher(config.kafka_bootstrap_servers, client_id="mailstreams-events")
+    # Shorter than the endpoint's own bound, so that SNS hears what is wrong.
+    publisher = KafkaPublisher(
+        config.kafka_bootstrap_servers, client_id="mailstreams-events", timeout_s=6.0
+    )
     certificates = SnsCertificates(CertificateFetcher(config.sns_certificate_source))
     intake = Intake(
         IntakeSettings.of(config),
@@ -183,6 +187,8 @@ async def run(names: Sequence[str]) -> None:
         "health and metrics are served",
         extra={"action": "http.listening", "address": server.address},
     )
+    # What was imported and built stays: the collector need not look at it again and again.
+    gc.freeze()
     try:
         await compare_salt(config)
         await run_stages(stages, start_patience_s=config.start_patience_s, drain_s=config.drain_s)
