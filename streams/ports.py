@@ -418,7 +418,7 @@ class Outbox(Protocol):
         """Stops something for all senders."""
 
     async def take_permits(
-        self, scope: str, recipients: Sequence[int], *, lead_s: float
+        self, scope: str, costs: Sequence[float], *, lead_s: float
     ) -> tuple[Grant, ServerClock] | None:
         """Permits for the first of these messages, and the server's clock; None while the rate is not known."""
 

@@ -1,8 +1,8 @@
--- Grants permits of the shared rate to messages in the order given, each of some recipients (GCRA): those are granted whose
--- slots begin within $3 seconds after $4 from now. No row comes back where the rate of the scope is not known.
--- messages: how many of them, from the first; permits: their recipients; start_at: when the first slot begins; wait: seconds
+-- Grants permits of the shared rate to messages in the order given, each at its cost, which is at least its recipients
+-- (GCRA): those are granted whose slots begin within $3 seconds after $4 from now. No row comes back where the rate of the scope is not known.
+-- messages: how many of them, from the first; permits: their costs; start_at: when the first slot begins; wait: seconds
 -- until asking again makes sense, where nothing was granted. Takers wait for each other.
--- $1 scope text, $2 recipients of each message int[], $3 window in seconds float8, $4 lead in seconds float8
+-- $1 scope text, $2 costs float8[], $3 window in seconds float8, $4 lead in seconds float8
 WITH rate AS MATERIALIZED (
   SELECT r.scope, r.per_second, r.next_free FROM send_rate AS r WHERE r.scope = $1 FOR NO KEY UPDATE
 ),
@@ -16,24 +16,24 @@ opened AS MATERIALIZED (
   FROM moment AS m
 ),
 asked AS MATERIALIZED (
-  SELECT a.recipients, sum(a.recipients) OVER (ORDER BY a.number) - a.recipients AS before
-  FROM unnest($2::int[]) WITH ORDINALITY AS a (recipients, number)
+  SELECT a.cost, sum(a.cost) OVER (ORDER BY a.number) - a.cost AS before
+  FROM unnest($2::float8[]) WITH ORDINALITY AS a (cost, number)
 ),
 granted AS MATERIALIZED (
   SELECT o.*, (
       SELECT count(*) FROM asked AS a WHERE o.start_at + make_interval(secs => a.before / o.per_second) <= o.closes_at
     ) AS messages, (
-      SELECT coalesce(sum(a.recipients), 0) FROM asked AS a
+      SELECT coalesce(sum(a.cost), 0) FROM asked AS a
       WHERE o.start_at + make_interval(secs => a.before / o.per_second) <= o.closes_at
     ) AS permits
   FROM opened AS o
 ),
 moved AS (
   UPDATE send_rate AS s
-  SET next_free = g.start_at + make_interval(secs => g.permits / g.per_second), granted = s.granted + g.permits
+  SET next_free = g.start_at + make_interval(secs => g.permits / g.per_second), granted = s.granted + ceil(g.permits)::bigint
   FROM granted AS g WHERE s.scope = g.scope AND g.permits > 0
 )
-SELECT g.messages::int, g.permits::int, g.per_second, extract(epoch FROM g.start_at)::float8 AS start_at,
+SELECT g.messages::int, g.permits::float8, g.per_second, extract(epoch FROM g.start_at)::float8 AS start_at,
   extract(epoch FROM g.now)::float8 AS server_now,
   greatest(extract(epoch FROM g.start_at - g.closes_at), 0)::float8 AS wait
 FROM granted AS g

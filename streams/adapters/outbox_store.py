@@ -79,11 +79,11 @@ class OutboxStore:
         return {AttemptId(row["attempt_id"]): Recorded(row["recorded"]) for row in rows}
 
     async def take_permits(
-        self, scope: str, recipients: Sequence[int], *, lead_s: float
+        self, scope: str, costs: Sequence[float], *, lead_s: float
     ) -> tuple[Grant, ServerClock] | None:
         """Permits for the first of these messages, and the server's clock; None while the rate is not known."""
         asked_at = time.monotonic()
-        rows = await self._database.rows("take_permits", scope, list(recipients), WINDOW_S, lead_s)
+        rows = await self._database.rows("take_permits", scope, list(costs), WINDOW_S, lead_s)
         answered_at = time.monotonic()
         if not rows:
             return None

@@ -24,6 +24,8 @@ else:
 
 # SQLSTATE classes that say that the server, the connection or a lock is in the way, not the statement.
 _PASSING = ("08", "40", "53", "55", "57", "58")
+# A server that ends while an answer is on its way leaves asyncpg in a state that it calls an internal error.
+_LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _DENIED = ("28", "3D", "42501")
 
 
@@ -43,7 +45,7 @@ def translate(error: BaseException) -> BaseException:
         return Unavailable(f"PostgreSQL does not answer: {error or type(error).__name__}")
     # asyncpg reports a connection lost in the middle of a statement as one of these; an argument of the wrong type is one too,
     # and a ValueError besides.
-    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
+    if isinstance(error, _LOST) and not isinstance(error, ValueError):
         return Unavailable(f"PostgreSQL connection lost: {error}")
     return error
 
@@ -135,7 +137,7 @@ class Database:
 async def _translated() -> AsyncIterator[None]:
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except (asyncpg.PostgresError, *_LOST, OSError, TimeoutError) as error:
         kind = translate(error)
         if kind is error:
             raise

@@ -20,7 +20,7 @@ from streams.domain.attempts import (
 )
 from streams.domain.errors import BadMessage
 from streams.domain.outcomes import released, unsendable
-from streams.domain.pacing import Grant, ServerClock, Slot, slots
+from streams.domain.pacing import Allowance
 from streams.domain.pointers import Pointer
 from streams.ports import Outbox, SuppressionGuard
 from streams.runtime import metrics
@@ -130,14 +130,14 @@ class Dispatch:
         waiting = list(self._held.values())
         if not waiting:
             return 0.0
-        answer = await self._take_permits([p.recipients for p in waiting])
-        if answer is None:
+        allowance = await self._take_permits(waiting)
+        if allowance is None:
             return NO_RATE_S
-        grant, clock = answer
-        self._put_back(waiting[grant.messages :])
-        if not grant.messages:
-            return max(grant.wait_s, SHORTEST_WAIT_S)
-        await self._claim(waiting[: grant.messages], grant, clock)
+        messages = allowance.grant.messages
+        self._put_back(waiting[messages:])
+        if not messages:
+            return max(allowance.grant.wait_s, SHORTEST_WAIT_S)
+        await self._claim(waiting[:messages], allowance)
         return 0.0
 
     async def _close_unsendable(self) -> None:
@@ -158,16 +158,18 @@ class Dispatch:
             for id_, verdict in (await self._outbox.close_unsendable(asked)).items():
                 self._drop(self._held[id_], verdict)
 
-    async def _take_permits(self, recipients: Sequence[int]) -> tuple[Grant, ServerClock] | None:
-        answer = await self._outbox.take_permits(
-            self.scope, recipients, lead_s=self._calls.pace.lead_s
-        )
+    async def _take_permits(self, pointers: Sequence[Pointer]) -> Allowance | None:
+        terms, lead_s = self._calls.pace.terms, self._calls.pace.lead_s
+        costs = [terms.cost(p.recipients) for p in pointers]
+        answer = await self._outbox.take_permits(self.scope, costs, lead_s=lead_s)
         self.rate_known = answer is not None
-        if answer is not None:
-            metrics.SENDER_PERMITS.labels(use="granted").inc(answer[0].permits)
-        return answer
+        if answer is None:
+            return None
+        grant, clock = answer
+        metrics.SENDER_PERMITS.labels(use="granted").inc(grant.permits)
+        return Allowance(grant=grant, clock=clock, terms=terms)
 
-    async def _claim(self, chosen: Sequence[Pointer], grant: Grant, clock: ServerClock) -> None:
+    async def _claim(self, chosen: Sequence[Pointer], allowance: Allowance) -> None:
         requests = [
             ClaimRequest(
                 id=p.id,
@@ -183,10 +185,10 @@ class Dispatch:
             self._lost(requests)
             raise
         emails = self._sort_out(claims)
-        granted = slots(grant, clock, [p.recipients for p, _ in emails])
-        used = sum(p.recipients for p, _ in emails)
-        metrics.SENDER_PERMITS.labels(use="void").inc(grant.permits - used)
-        await self._hand_over(emails, granted, asked_at, clock.end(grant.server_now))
+        used = sum(allowance.terms.cost(p.recipients) for p, _ in emails)
+        void = max(allowance.grant.permits - used, 0.0)
+        metrics.SENDER_PERMITS.labels(use="void").inc(void)
+        await self._hand_over(emails, allowance, asked_at)
 
     def _lost(self, requests: Sequence[ClaimRequest]) -> None:
         """The answer is lost, so rows may be claimed that nobody calls: they are given back before anything else."""
@@ -222,9 +224,8 @@ class Dispatch:
     async def _hand_over(
         self,
         emails: Sequence[tuple[Pointer, Email]],
-        granted: Sequence[Slot],
+        allowance: Allowance,
         asked_at: float,
-        granted_at: float | None,
     ) -> None:
         claimed_at = time.monotonic()
         try:
@@ -233,7 +234,9 @@ class Dispatch:
             for pointer, email in emails:
                 self._calls.done(_released(email, pointer))
             raise
-        for (pointer, email), slot, content in zip(emails, granted, contents, strict=True):
+        slots = allowance.slots([p.recipients for p, _ in emails])
+        granted_at: float | None = allowance.granted_at
+        for (pointer, email), slot, content in zip(emails, slots, contents, strict=True):
             if isinstance(content, BadMessage):
                 self._calls.done(_unsendable(email, pointer, content))
                 continue
@@ -260,15 +263,16 @@ class Dispatch:
                 self._calls.done(_released(work.email, work.pointer))
             if not works:
                 return 0.0
-            answer = await self._take_permits([w.pointer.recipients for w in works])
-            if answer is None:
+            allowance = await self._take_permits([w.pointer for w in works])
+            if allowance is None:
                 return NO_RATE_S
-            grant, clock = answer
-            for slot in slots(grant, clock, [w.pointer.recipients for w in works]):
+            granted_at: float | None = allowance.granted_at
+            for slot in allowance.slots([w.pointer.recipients for w in works]):
                 work = works.pop(0)
-                work.slot = slot
+                work.slot, work.granted_at = slot, granted_at
                 self._calls.start(work)
-            return 0.0 if grant.messages else max(grant.wait_s, SHORTEST_WAIT_S)
+                granted_at = None
+            return 0.0 if not works else max(allowance.grant.wait_s, SHORTEST_WAIT_S)
         finally:
             self._calls.missed = works + self._calls.missed
 

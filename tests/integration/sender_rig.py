@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import pytest
 from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from streams.adapters.kafka_pointers import KafkaPointers
 from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
@@ -21,10 +23,10 @@ from streams.adapters.outbox_store import PLANNER, OutboxStore
 from streams.adapters.postgres import Database
 from streams.adapters.schedule_store import ScheduleStore
 from streams.adapters.ses import SesApi
+from streams.domain.errors import Unavailable
 from streams.domain.heartbeats import heartbeat_keys
 from streams.domain.topics import Lane, Topics
 from streams.ports import Outbox
-from streams.runtime import lifecycle
 from streams.sender import Sender, SenderSettings
 from streams.suppression_table import SuppressionTable
 
@@ -150,12 +152,13 @@ class Hand:
         beaten = 0.0
         try:
             while True:
-                if self.beats and time.monotonic() - beaten > 0.5:
-                    await self._beat()
-                    beaten = time.monotonic()
-                if self.moves_due:
-                    await self._schedule.take_due(1000)
-                await self.carry()
+                with suppress(Unavailable, KafkaError):
+                    if self.beats and time.monotonic() - beaten > 0.5:
+                        await self._beat()
+                        beaten = time.monotonic()
+                    if self.moves_due:
+                        await self._schedule.take_due(1000)
+                    await self.carry()
                 await asyncio.sleep(0.03)
         finally:
             await self._producer.stop()
@@ -199,7 +202,6 @@ class Rig:
     topics: Topics
     ses: StubSes
     hand: Hand
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def sender(
         self,
@@ -335,4 +337,32 @@ async def stopped(task: "asyncio.Task[None]") -> None:
         await task
 
 
-__all__ = ["lifecycle"]
+@asynccontextmanager
+async def rig_on(
+    bootstrap_servers: str, dsn: str, database: Database, topics: Topics
+) -> AsyncIterator[Rig]:
+    """The rig on these servers, with a known rate, while the block runs."""
+    ses = StubSes()
+    await ses.start()
+    hand = Hand(bootstrap_servers, database, topics)
+    made = Rig(
+        bootstrap_servers=bootstrap_servers,
+        dsn=dsn,
+        database=database,
+        topics=topics,
+        ses=ses,
+        hand=hand,
+    )
+    await made.rate()
+    carrying = asyncio.create_task(hand.run())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "example")
+        patch.setenv("AWS_REGION", REGION)
+        patch.setenv("AWS_DEFAULT_REGION", REGION)
+        patch.setenv("AWS_ENDPOINT_URL_SESV2", ses.url)
+        try:
+            yield made
+        finally:
+            await ses.stop()
+            await stopped(carrying)

@@ -14,14 +14,12 @@ import devservers
 from streams.adapters.postgres import Database
 from streams.domain.topics import Lane, Topics, unreadable
 from tests.integration.sender_rig import (
-    Hand,
     Rig,
-    StubSes,
     hang_up,
     ready,
     refusing,
+    rig_on,
     running,
-    stopped,
     tag,
     until,
 )
@@ -32,36 +30,10 @@ pytestmark = pytest.mark.servers
 
 @pytest.fixture
 async def rig(
-    servers: devservers.Servers,
-    database_dsn: str,
-    database: Database,
-    topics: Topics,
-    monkeypatch: pytest.MonkeyPatch,
+    servers: devservers.Servers, database_dsn: str, database: Database, topics: Topics
 ) -> AsyncIterator[Rig]:
-    ses = StubSes()
-    await ses.start()
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
-    monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SESV2", ses.url)
-    bootstrap_servers = servers.kafka.bootstrap_servers
-    hand = Hand(bootstrap_servers, database, topics)
-    made = Rig(
-        bootstrap_servers=bootstrap_servers,
-        dsn=database_dsn,
-        database=database,
-        topics=topics,
-        ses=ses,
-        hand=hand,
-    )
-    await made.rate()
-    carrying = asyncio.create_task(hand.run())
-    try:
+    async with rig_on(servers.kafka.bootstrap_servers, database_dsn, database, topics) as made:
         yield made
-    finally:
-        await stopped(carrying)
-        await ses.stop()
 
 
 async def test_committed_rows_are_sent_once_each_and_their_offsets_committed(rig: Rig) -> None:

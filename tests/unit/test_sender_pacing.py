@@ -3,7 +3,7 @@
 import pytest
 
 from streams.domain.backoff import LONGEST_RETRY_S, retry_delay_s, throttle_delay_s
-from streams.domain.pacing import LATENESS_S, Grant, Pace, ServerClock, slots
+from streams.domain.pacing import LATENESS_S, Allowance, Grant, Pace, ServerClock, Slot, Terms
 
 SERVER = 1_000_000.0
 
@@ -14,7 +14,9 @@ def clock(*, asked_at: float = 10.0, answered_at: float = 10.02) -> ServerClock:
     return found
 
 
-def grant(messages: int, permits: int, *, start_s: float = 0.0, per_second: float = 10.0) -> Grant:
+def grant(
+    messages: int, permits: float, *, start_s: float = 0.0, per_second: float = 10.0
+) -> Grant:
     return Grant(
         messages=messages,
         permits=permits,
@@ -23,6 +25,13 @@ def grant(messages: int, permits: int, *, start_s: float = 0.0, per_second: floa
         per_second=per_second,
         wait_s=0.0,
     )
+
+
+def slots(
+    given: Grant, server: ServerClock, recipients: list[int], lateness_s: float = LATENESS_S
+) -> list[Slot]:
+    terms = Terms(lateness_s=lateness_s)
+    return Allowance(grant=given, clock=server, terms=terms).slots(recipients)
 
 
 def test_slot_begins_after_the_answer_and_ends_counted_from_the_question() -> None:
@@ -64,12 +73,17 @@ def test_clock_that_was_set_is_learned_anew() -> None:
     assert found.end(SERVER + 3600) == pytest.approx(20.0)
 
 
-def test_calls_that_use_all_their_lateness_stay_within_the_margin() -> None:
-    """95 % of the rate and 50 ms: in any second at most the rate itself."""
-    found = slots(grant(400, 400, per_second=0.95 * 100), clock(answered_at=10.0), [1] * 400)
+@pytest.mark.parametrize("lateness_s", [LATENESS_S, 0.2, 1.0])
+def test_calls_that_use_all_their_lateness_stay_within_the_margin(lateness_s: float) -> None:
+    """95 % of the rate: in any second at most the rate itself, however late calls may be."""
+    given, clock_ = grant(400, 1000, per_second=0.95 * 100), clock(answered_at=10.0)
+    found = slots(given, clock_, [1] * 400, lateness_s)
     late = [s.latest if n % 2 else s.earliest for n, s in enumerate(found)]
-    for begin in late:
-        assert sum(begin <= at < begin + 1 for at in late) <= 100
+    late += [s.latest for s in found[:200]] + [s.earliest for s in found[200:]]
+    for begin in late[:400]:
+        assert sum(begin <= at < begin + 1 for at in late[:400]) <= 100
+    for begin in late[400:]:
+        assert sum(begin <= at < begin + 1 for at in late[400:]) <= 100
 
 
 def test_size_grows_while_slots_are_met_and_halves_once_when_many_are_missed() -> None:
@@ -82,12 +96,18 @@ def test_size_grows_while_slots_are_met_and_halves_once_when_many_are_missed() -
     assert pace.size == 16
     pace.missed(101.0)
     assert pace.size == 8
+    assert pace.terms.lateness_s == pytest.approx(4 * LATENESS_S)
     for _ in range(1000):
         pace.met()
-    assert pace.size == 64
+    assert (pace.size, pace.terms.lateness_s) == (64, LATENESS_S)
     for n in range(100):
         pace.missed(200.0 + n)
-    assert pace.size == 1
+    assert (pace.size, pace.terms.lateness_s) == (1, 1.0)
+
+
+def test_lateness_is_paid_for() -> None:
+    assert Terms(lateness_s=LATENESS_S).cost(4) == 4.0
+    assert Terms(lateness_s=1.0).cost(1) == pytest.approx(2 / 1.05)
 
 
 def test_lead_rises_at_once_and_falls_slowly() -> None:
