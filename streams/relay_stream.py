@@ -53,7 +53,8 @@ class Stream:
     def accepted(self, decoded: Decoded) -> None:
         """All rows of these messages are in batches: what they complete may be confirmed once it is acknowledged."""
         if decoded.committed:
-            self.prefix.committed(decoded.committed)
+            # One entry for all of them: what was read together is confirmed together.
+            self.prefix.committed(decoded.committed[-1:])
             self._written = decoded.committed[-1].end
             metrics.RELAY_TRANSACTIONS.inc(len(decoded.committed))
         if decoded.position and not self._decoder.in_transaction:
