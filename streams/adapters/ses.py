@@ -4,6 +4,7 @@ Never tried again below the claim: SES has no idempotency token.
 """
 
 import asyncio
+import os
 import ssl
 import time
 from contextvars import ContextVar
@@ -81,13 +82,16 @@ class SesApi:
         """Finds region and endpoint; Misconfigured if there is no region. Opens no connection."""
         if self._session is not None:
             return
+        session = aioboto3.Session()
+        # botocore itself reads AWS_DEFAULT_REGION and the profile only.
+        region = session.region_name or os.environ.get("AWS_REGION")
         try:
-            async with aioboto3.Session().client(SERVICE) as client:
+            async with session.client(SERVICE, region_name=region) as client:
                 self._region = client.meta.region_name
                 self._url = client.meta.endpoint_url.rstrip("/") + PATH
         except NoRegionError as error:
             raise Misconfigured(
-                "the AWS region is not set: set AWS_REGION to the region that SES sends from"
+                "no AWS region is set: set AWS_DEFAULT_REGION or AWS_REGION to that of your SES identities"
             ) from error
         except (BotoCoreError, ValueError) as error:
             raise Misconfigured(f"the AWS configuration cannot be used: {error}") from error

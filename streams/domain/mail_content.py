@@ -12,6 +12,7 @@ from streams.domain.templates import Content
 CHARSET: Final = "UTF-8"
 # SES takes 40 MB after base64, which makes 4 bytes of 3; headers and MIME need some.
 LARGEST_BODY: Final = (40 * 1024 * 1024 - 64 * 1024) * 3 // 4
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _TAG: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")
 _TAG_NAME: Final = re.compile(r"(ses:)?[A-Za-z0-9_-]{1,252}")
 _HEADER_NAME: Final = re.compile(r"[!-9;-~]{1,126}")
@@ -96,7 +97,7 @@ def _header(name: str, value: str) -> dict[str, str]:
 
 
 def _one_line(text: str, field: str) -> str:
-    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+    if _CONTROL.search(text):
         raise BadMessage(f"{field} has a line break or control character: take it out")
     return text
 

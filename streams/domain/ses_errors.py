@@ -28,16 +28,12 @@ def meaning(seen: Answer | Fault, *, sender: str, addresses: Iterable[str]) -> M
     row = next(row for row in TABLE if matches(row.when, seen, sender))
     if isinstance(seen, Fault):
         return Meaning(row=row, code=None, http_status=None, reason=row.reason)
-    said = without_addresses(seen.message, (sender, *addresses))
-    quoted = ": ".join(part for part in (seen.code, said) if part)
-    return Meaning(
-        row=row,
-        code=seen.code,
-        http_status=seen.status,
-        reason=f"{row.reason} (SES said {seen.status} {quoted})"
-        if seen.status >= 300
-        else row.reason,
-    )
+    reason = row.reason
+    if seen.status >= 300:
+        said = without_addresses(seen.message, (sender, *addresses)) if seen.message else ""
+        quoted = ": ".join(part for part in (seen.code, said) if part)
+        reason = f"{reason} (SES said {seen.status} {quoted})"
+    return Meaning(row=row, code=seen.code, http_status=seen.status, reason=reason)
 
 
 def _codes(*codes: str) -> frozenset[str]:

@@ -28,7 +28,7 @@ class AnswerPattern:
             and (self.text is None or self.text.search(answer.message) is not None)
             and self.has_code in (None, answer.code is not None)
             and self.has_id in (None, answer.message_id is not None)
-            and self.names_sender in (None, _names(answer.message, sender))
+            and (self.names_sender is None or self.names_sender is _names(answer.message, sender))
         )
 
 

@@ -1,5 +1,6 @@
 """Templates of subject, text and HTML, rendered in Jinja2's sandbox."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from streams.domain.errors import BadMessage
 
 LONGEST_SUBJECT: Final = 2000
 _KEPT: Final = 1000
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 Render = Callable[[Mapping[str, Any]], str]
 
@@ -119,7 +121,7 @@ def _broken(name: TemplateName, part: str, error: BaseException) -> str:
 
 
 def _one_line(name: TemplateName, subject: str) -> str:
-    if any(ord(c) < 32 or ord(c) == 127 for c in subject):
+    if _CONTROL.search(subject):
         raise BadMessage(
             f"template {name}: the rendered subject has a line break or control character: "
             "take it out of the variables or the template"

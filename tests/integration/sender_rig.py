@@ -181,15 +181,17 @@ class Hand:
             rows = await connection.fetch(
                 "SELECT * FROM outbox_feed WHERE seq > $1 ORDER BY seq", self._sequence
             )
+        assert self._producer is not None
+        sent = []
         for row in rows:
             value = None if row["payload"] is None else row["payload"].encode()
-            topic, key = (
-                self._topics.of_aggregate(row["aggregatetype"]),
-                row["aggregateid"].encode(),
-            )
-            await self.send(topic, key, value, row["seq"])
+            topic = self._topics.of_aggregate(row["aggregatetype"])
+            key, headers = row["aggregateid"].encode(), [("seq", str(row["seq"]).encode())]
+            sent.append(await self._producer.send(topic, value, key=key, headers=headers))
             self.carried.append((topic, key, value))
-            self._sequence = row["seq"]
+        await asyncio.gather(*sent)
+        if rows:
+            self._sequence = rows[-1]["seq"]
 
 
 @dataclass
@@ -240,8 +242,10 @@ class Rig:
 
     async def states(self) -> Counter[str]:
         async with self.database.connection() as connection:
-            rows = await connection.fetch("SELECT state FROM email_outbox")
-        return Counter(row["state"] for row in rows)
+            rows = await connection.fetch(
+                "SELECT state, count(*) AS n FROM email_outbox GROUP BY state"
+            )
+        return Counter({row["state"]: row["n"] for row in rows})
 
     async def all_in(self, state: str, count: int, seconds: float = 30.0) -> None:
         """Waits until so many rows are in this state."""

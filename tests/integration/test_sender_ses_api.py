@@ -1,0 +1,325 @@
+"""The call of SES against servers that misbehave: what is proven, and what is unknown."""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from streams.adapters.ses import SesApi
+from streams.domain.errors import Misconfigured
+from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed, SignedCall
+
+BODY = json.dumps({"Destination": {"ToAddresses": ["user1@example.com"]}}).encode()
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
+
+
+@asynccontextmanager
+async def serving(talk: Talk) -> AsyncIterator[str]:
+    """A server that treats each connection as told; its URL."""
+    done: list[asyncio.Task[None]] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        done.append(task)
+        try:
+            await talk(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.close()
+        for task in done:
+            task.cancel()
+        await asyncio.gather(*done, return_exceptions=True)
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def api(
+    url: str, monkeypatch: pytest.MonkeyPatch, *, read_timeout_s: float = 5.0
+) -> AsyncIterator[SesApi]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SESV2", url)
+    made = SesApi(max_in_flight=4, connect_timeout_s=0.5, read_timeout_s=read_timeout_s)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def call(
+    made: SesApi, *, late_s: float = 60.0, within_s: float = 6.0
+) -> Answer | Fault | Missed:
+    signed = await made.sign(BODY)
+    assert isinstance(signed, SignedCall)
+    return await made.send(signed, latest=time.monotonic() + late_s, within_s=within_s)
+
+
+async def read_request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+    return head + await reader.readexactly(length)
+
+
+def response(body: bytes, status: bytes = b"200 OK", length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return b"HTTP/1.1 " + status + b"\r\nContent-Length: %d\r\n\r\n" % size + body
+
+
+def answering(data: bytes, *, delay_s: float = 0.0, close: bool = False) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            await asyncio.sleep(delay_s)
+            writer.write(data)
+            await writer.drain()
+            if close:
+                return
+
+    return talk
+
+
+async def reset_after_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+    writer.transport.abort()
+
+
+async def reset_at_once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+    await asyncio.sleep(60)
+
+
+UNKNOWN = [
+    ("reset after the request", reset_after_request, FaultKind.BROKEN),
+    ("reset at once", reset_at_once, FaultKind.BROKEN),
+    ("no answer", silent, FaultKind.TIMEOUT),
+    ("body cut off", answering(response(b'{"Mess', length=100), close=True), FaultKind.BROKEN),
+    ("head cut off", answering(b"HTTP/1.1 200 O", close=True), FaultKind.BROKEN),
+    ("not HTTP", answering(b"hello\r\n\r\n", close=True), FaultKind.BROKEN),
+    ("endless", answering(response(b"x" * 2_000_000)), FaultKind.BROKEN),
+]
+
+
+@pytest.mark.parametrize(("talk", "kind"), [pytest.param(t, k, id=n) for n, t, k in UNKNOWN])
+async def test_fault_after_the_first_byte_is_written(
+    talk: Talk, kind: FaultKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(talk) as url, api(url, monkeypatch, read_timeout_s=0.5) as made:
+        assert await call(made) == Fault(kind=kind, written=True)
+
+
+async def test_total_time_is_bounded_and_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(silent) as url, api(url, monkeypatch) as made:
+        began = time.monotonic()
+        assert await call(made, within_s=0.4) == Fault(kind=FaultKind.TIMEOUT, written=True)
+        assert time.monotonic() - began < 3
+
+
+async def test_refused_connection_wrote_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(silent) as url:
+        pass
+    async with api(url, monkeypatch) as made:
+        assert await call(made) == Fault(kind=FaultKind.UNREACHABLE, written=False)
+
+
+async def test_name_that_does_not_resolve_wrote_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with api("http://ses.invalid:1", monkeypatch) as made:
+        found = await call(made)
+    assert isinstance(found, Fault)
+    assert not found.written
+
+
+async def test_failed_tls_handshake_wrote_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = answering(b"not TLS at all", close=True)
+    async with serving(talk) as url, api(url.replace("http:", "https:"), monkeypatch) as made:
+        found = await call(made)
+    assert isinstance(found, Fault)
+    assert not found.written
+
+
+async def test_tls_handshake_that_hangs_wrote_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    async with serving(hang) as url, api(url.replace("http:", "https:"), monkeypatch) as made:
+        found = await call(made)
+    assert found == Fault(kind=FaultKind.CONNECT_TIMEOUT, written=False)
+
+
+async def test_no_free_connection_wrote_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(silent) as url, api(url, monkeypatch) as made:
+        busy = [asyncio.create_task(call(made)) for _ in range(4)]
+        await asyncio.sleep(0)
+        found = await call(made)
+        for task in busy:
+            task.cancel()
+        await asyncio.gather(*busy, return_exceptions=True)
+    assert found == Fault(kind=FaultKind.CONNECT_TIMEOUT, written=False)
+
+
+async def test_answers_are_read_whole_and_the_connection_serves_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections = 0
+    answer = answering(response(b'{"MessageId":"m-1"}'))
+
+    async def counting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await answer(reader, writer)
+
+    async with serving(counting) as url, api(url, monkeypatch) as made:
+        for _ in range(3):
+            assert await call(made) == Answer(status=200, message_id="m-1")
+    assert connections == 1
+
+
+async def test_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 307 T\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with serving(redirect) as url, api(url, monkeypatch) as made:
+        assert await call(made) == Answer(status=307)
+    assert len(asked) == 1
+
+
+async def test_call_that_is_too_late_is_not_written_and_keeps_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests: list[bytes] = []
+    connections = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while True:
+            requests.append(await read_request(reader))
+            writer.write(response(b'{"MessageId":"m-1"}'))
+
+    async with serving(talk) as url, api(url, monkeypatch) as made:
+        for _ in range(3):
+            assert await call(made, late_s=-1.0) == Missed()
+        assert requests == []
+        assert await call(made) == Answer(status=200, message_id="m-1")
+    assert connections == 1
+
+
+async def test_request_is_what_was_signed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await read_request(reader))
+        writer.write(response(b'{"MessageId":"m-1"}'))
+
+    async with serving(talk) as url, api(url, monkeypatch) as made:
+        assert made.region == "eu-central-1"
+        await call(made)
+    head, _, body = seen[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v2/email/outbound-emails HTTP/1.1\r\n")
+    assert b"SignedHeaders=content-type;host;x-amz-date" in head
+    assert f"host: {url.removeprefix('http://')}".encode() in head.lower()
+    assert body == BODY
+
+
+async def test_without_credentials_nothing_is_called_and_new_ones_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    async with serving(silent) as url, api(url, monkeypatch) as made:
+        assert await made.sign(BODY) == Fault(kind=FaultKind.NO_CREDENTIALS, written=False)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDSECOND")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
+        signed = await made.sign(BODY)
+        assert isinstance(signed, SignedCall)
+        assert "AKIDSECOND" in signed.headers["Authorization"]
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDTHIRD")
+        made.forget_credentials()
+        signed = await made.sign(BODY)
+        assert isinstance(signed, SignedCall)
+        assert "AKIDTHIRD" in signed.headers["Authorization"]
+
+
+async def test_missing_region_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    made = SesApi(max_in_flight=1, connect_timeout_s=1.0, read_timeout_s=1.0)
+    with pytest.raises(Misconfigured, match="AWS_REGION"):
+        await made.start()
+
+
+async def test_untrusted_certificate_is_a_tls_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    context = _self_signed(tmp_path)
+
+    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(never, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with server, api(f"https://127.0.0.1:{port}", monkeypatch) as made:
+        assert await call(made) == Fault(kind=FaultKind.TLS, written=False)
+
+
+def _self_signed(folder: Path) -> ssl.SSLContext:
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ses.example.com")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "ses.pem"
+    path.write_bytes(
+        certificate.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
