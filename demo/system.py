@@ -34,7 +34,6 @@ def stage_environment() -> dict[str, str]:
     return {
         "MAILSTREAMS_RECIPIENT_SALT": SALT,
         "MAILSTREAMS_UNREADABLE_KEY": UNREADABLE_KEY,
-        "MAILSTREAMS_REPLICATION_FACTOR": "1",
     }
 
 

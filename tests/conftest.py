@@ -72,7 +72,7 @@ async def topics(servers: devservers.Servers) -> AsyncIterator[Topics]:
     """The topics of one test, empty, three partitions each; gone afterwards."""
     made = Topics(prefix=f"t{os.getpid()}-{next(_numbers)}.")
     bootstrap_servers = servers.kafka.bootstrap_servers
-    await create_topics(bootstrap_servers, made, partitions=PARTITIONS, replication_factor=1)
+    await create_topics(bootstrap_servers, made, partitions=PARTITIONS, replication_factor=-1)
     yield made
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()

@@ -41,12 +41,7 @@ async def create_topics(
             wanted = topics.configurations()
             existing = set(await admin.list_topics())
             new = [
-                NewTopic(
-                    name,
-                    1 if name.endswith(".unreadable") else partitions,
-                    replication_factor,
-                    topic_configs=config,
-                )
+                _new_topic(name, config, partitions, replication_factor)
                 for name, config in wanted.items()
                 if name not in existing
             ]
@@ -67,6 +62,18 @@ async def create_topics(
                 "every topic keyed by recipient needs the same number; set it, or make the topics anew"
             )
     return [topic.name for topic in new]
+
+
+def _new_topic(
+    name: str, config: dict[str, str], partitions: int, replication_factor: int
+) -> NewTopic:
+    """Records set aside are few and need no order: one partition."""
+    topic = NewTopic(
+        name, 1 if name.endswith(".unreadable") else partitions, 1, topic_configs=config
+    )
+    # -1 is the broker's default, which aiokafka's constructor takes for a mistake.
+    topic.replication_factor = replication_factor
+    return topic
 
 
 class LagGauge:

@@ -41,6 +41,8 @@ def configure(stage: str, level: str, stream: TextIO = sys.stderr) -> None:
     root.setLevel(level.upper())
     # aiokafka reports each lost connection several times over; our own loops report the outage once.
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
+    # An outage of PostgreSQL is told by our own loops too.
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     for library in ("botocore", "aiobotocore", "boto3"):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

@@ -31,7 +31,7 @@ class Settings(BaseSettings):
         default=None,
         description="URL of the replication connection, if it differs (PgBouncer cannot carry it)",
     )
-    postgres_pool_size: int = Field(default=8, ge=2, le=200, description="connections a process")
+    postgres_pool_size: int = Field(default=8, ge=3, le=200, description="connections a process")
     postgres_timeout_s: float = Field(default=15.0, gt=0, description="bound of one statement")
     kafka_bootstrap_servers: str = Field(default="127.0.0.1:9092", description="host:port, ...")
     topic_prefix: str = Field(
