@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def database(config: Settings, name: str) -> Database:
+def database(
+    config: Settings, name: str, server_settings: Mapping[str, str] | None = None
+) -> Database:
     """A pool of its own for each stage, so that none waits for another."""
     from streams.adapters.postgres import Database
 
@@ -37,6 +39,7 @@ def database(config: Settings, name: str) -> Database:
         pool_size=config.postgres_pool_size,
         timeout_s=config.postgres_timeout_s,
         name=name,
+        server_settings=server_settings,
     )
 
 
@@ -139,7 +142,7 @@ def unreadable(
 def sender(config: Settings) -> Stage:
     from streams.adapters.kafka_pointers import KafkaPointers
     from streams.adapters.kafka_suppressions import KafkaSuppressions
-    from streams.adapters.outbox_store import OutboxStore
+    from streams.adapters.outbox_store import PLANNER, OutboxStore
     from streams.adapters.ses import SesApi
     from streams.sender import Sender, SenderSettings
     from streams.suppression_table import SuppressionTable
@@ -148,7 +151,9 @@ def sender(config: Settings) -> Stage:
     servers, client_id = config.kafka_bootstrap_servers, "mailstreams-sender"
     return Sender(
         SenderSettings.of(config),
-        outbox=OutboxStore(database(config, "sender"), max_attempts=config.sender_max_attempts),
+        outbox=OutboxStore(
+            database(config, "sender", PLANNER), max_attempts=config.sender_max_attempts
+        ),
         provider=SesApi(
             max_in_flight=config.sender_max_in_flight,
             connect_timeout_s=config.sender_connect_timeout_s,
