@@ -18,7 +18,7 @@ from demo.plan import RULES, Kind, Plan
 from demo.system import NotWorking, System
 from demo.verdict import Verdict, judge
 
-PER_SECOND = 250.0
+PER_SECOND = 125.0
 SETTLE_S = 60.0
 
 
