@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,6 +16,7 @@ from streams.domain.errors import BadMessage
 from streams.domain.event_records import read_event
 from streams.domain.facts import Kept, Placed, RecipientState, Settled
 from streams.domain.records import Record
+from streams.domain.unreadable_limit import UnreadableLimit
 from streams.ports import Facts, FactsTransaction, RecordConsumer, UnreadableRecords
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
@@ -50,26 +50,6 @@ class Batch:
     records: Sequence[Record]
     events: list[tuple[Record, DeliveryEvent]] = field(default_factory=list)
     unreadable: list[tuple[Record, str]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class UnreadableLimit:
-    """More unreadable records than this in so many seconds: then the fault is ours, and nothing more is set aside."""
-
-    most: int = 100
-    within_s: float = 600.0
-    clock: Callable[[], float] = time.monotonic
-    _seen: deque[float] = field(default_factory=deque)
-
-    def allows(self, count: int) -> bool:
-        """Whether so many more may be set aside now."""
-        now = self.clock()
-        while self._seen and now - self._seen[0] > self.within_s:
-            self._seen.popleft()
-        return len(self._seen) + count <= self.most
-
-    def add(self) -> None:
-        self._seen.append(self.clock())
 
 
 class Recipients:
@@ -142,7 +122,7 @@ class Recipients:
             if not records:
                 return 0.0
             batch = read(records)
-            if not self._limit.allows(len(batch.unreadable)):
+            if not self._limit.allows(len(batch.unreadable), time.monotonic()):
                 await self._halt(records[0])
                 return HALTED_PAUSE_S
             self._batch = batch
@@ -159,7 +139,7 @@ class Recipients:
         while batch.unreadable:
             record, reason = batch.unreadable[0]
             await self._unreadable.put(record, reason=reason)
-            self._limit.add()
+            self._limit.add(time.monotonic())
             batch.unreadable.pop(0)
 
     async def _fold(

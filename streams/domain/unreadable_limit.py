@@ -6,19 +6,19 @@ from collections import deque
 class UnreadableLimit:
     """At most so many in so many seconds of a monotonic clock."""
 
-    __slots__ = ("_most", "_seen", "_within_s")
+    __slots__ = ("_seen", "most", "within_s")
 
     def __init__(self, *, most: int = 100, within_s: float = 600.0) -> None:
-        self._most = most
-        self._within_s = within_s
+        self.most = most
+        self.within_s = within_s
         self._seen: deque[float] = deque()
 
     def add(self, now: float) -> None:
         """One more was found."""
         self._seen.append(now)
 
-    def exceeded(self, now: float) -> bool:
-        """Whether there were too many lately."""
-        while self._seen and now - self._seen[0] > self._within_s:
+    def allows(self, count: int, now: float) -> bool:
+        """Whether so many more may be found now; 0: whether those that were found are not too many."""
+        while self._seen and now - self._seen[0] > self.within_s:
             self._seen.popleft()
-        return len(self._seen) > self._most
+        return len(self._seen) + count <= self.most

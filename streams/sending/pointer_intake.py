@@ -71,7 +71,7 @@ class PointerIntake:
         for record in await self._feed.fetch(lanes, most=BATCH, timeout_s=IDLE_S):
             self._take(record, now)
         self._news.set()
-        if self._limit.exceeded(now):
+        if not self._limit.allows(0, now):
             await self._halt()
         return 0.0
 

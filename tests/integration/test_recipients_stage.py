@@ -23,7 +23,8 @@ from streams.domain.delivery_events import DeliveryEvent, EventType, encode
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import NewRecord
 from streams.domain.topics import Topics, unreadable
-from streams.recipients import Recipients, UnreadableLimit
+from streams.domain.unreadable_limit import UnreadableLimit
+from streams.recipients import Recipients
 from streams.runtime import metrics
 from tests.conftest import PARTITIONS
 from tests.integration.outbox_rows import Row, event, execute, fetch, make_row

@@ -7,33 +7,24 @@ import pytest
 from streams.domain.addresses import RecipientKey
 from streams.domain.delivery_events import DeliveryEvent, EventId, EventType, encode
 from streams.domain.records import Record
-from streams.recipients import UnreadableLimit, read
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from streams.domain.unreadable_limit import UnreadableLimit
+from streams.recipients import read
 
 
 def test_as_many_as_the_limit_may_be_set_aside_and_no_more() -> None:
-    limit = UnreadableLimit(most=3, within_s=600, clock=Clock())
-    assert limit.allows(3)
-    assert not limit.allows(4)
-    limit.add()
-    assert limit.allows(2)
-    assert not limit.allows(3)
+    limit = UnreadableLimit(most=3, within_s=600)
+    assert limit.allows(3, 0.0)
+    assert not limit.allows(4, 0.0)
+    limit.add(0.0)
+    assert limit.allows(2, 0.0)
+    assert not limit.allows(3, 0.0)
 
 
 def test_what_is_long_ago_does_not_count() -> None:
-    clock = Clock()
-    limit = UnreadableLimit(most=1, within_s=600, clock=clock)
-    limit.add()
-    clock.now = 600
-    assert not limit.allows(1)
-    clock.now = 601
-    assert limit.allows(1)
+    limit = UnreadableLimit(most=1, within_s=600)
+    limit.add(0.0)
+    assert not limit.allows(1, 600.0)
+    assert limit.allows(1, 601.0)
 
 
 def record(offset: int, value: bytes | None) -> Record:

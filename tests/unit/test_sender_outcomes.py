@@ -22,7 +22,6 @@ from streams.domain.outcomes import (
 )
 from streams.domain.ses_answers import Answer
 from streams.domain.ses_errors import Meaning, meaning
-from streams.domain.unreadable_limit import UnreadableLimit
 from tests.unit.test_sender_mail_content import EMAIL
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,11 +92,3 @@ def test_attempt_id_is_a_uuid_of_version_7_that_orders_by_time() -> None:
     assert {first.variant, second.variant} == {"specified in RFC 4122"}
     assert first < second
     assert AttemptId(UUID(int=first.int >> 80)).int == 1_700_000_000_000
-
-
-def test_limit_of_unreadable_records_counts_the_last_minutes_only() -> None:
-    limit = UnreadableLimit(most=2, within_s=10.0)
-    for at in (0.0, 1.0, 2.0):
-        limit.add(at)
-    assert limit.exceeded(2.0)
-    assert not limit.exceeded(10.5)
