@@ -16,7 +16,8 @@ from aiohttp import web
 from streams.domain.errors import Misconfigured
 from streams.domain.sns import RAW_DELIVERY_HEADER, Reason
 from streams.intake import Intake, Verdict
-from streams.ports import EventPublisher, SigningCertificates
+from streams.ports.events import SigningCertificates
+from streams.ports.kafka_writing import EventPublisher
 from streams.runtime import metrics
 from streams.runtime.http import HttpServer
 from streams.runtime.lifecycle import Health, run_loop

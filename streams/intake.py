@@ -20,7 +20,8 @@ from streams.domain.sns import (
 )
 from streams.domain.sns_certificates import is_allowed_url
 from streams.domain.topics import Topics
-from streams.ports import EventPublisher, SetAside, SigningCertificates, SubscriptionConfirmer
+from streams.ports.events import SigningCertificates, SubscriptionConfirmer
+from streams.ports.kafka_writing import EventPublisher, SetAside
 from streams.runtime import metrics
 from streams.runtime.settings import Settings
 

@@ -17,7 +17,8 @@ from streams.domain.event_records import read_event
 from streams.domain.facts import Kept, Placed, RecipientState, Settled
 from streams.domain.records import Record
 from streams.domain.unreadable_limit import UnreadableLimit
-from streams.ports import Facts, FactsTransaction, RecordConsumer, UnreadableRecords
+from streams.ports.kafka_writing import UnreadableRecords
+from streams.ports.recipients import Facts, FactsTransaction, RecordConsumer
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 

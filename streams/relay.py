@@ -15,7 +15,7 @@ from streams.domain.acknowledgement import NOWHERE, Lsn, Transaction, lsn_text
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.feed_rows import FeedRow, RecordRefused, Refusal, sift
 from streams.domain.slots import Held
-from streams.ports import RecordSink, RelayStore, ReplicationSource
+from streams.ports.relay import RecordSink, RelayStore, ReplicationSource
 from streams.relay_slot import Claim, SlotOpening
 from streams.relay_stream import Stream
 from streams.runtime import metrics

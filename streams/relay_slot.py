@@ -13,7 +13,7 @@ from streams.domain.acknowledgement import NOWHERE, Lsn, Transaction
 from streams.domain.errors import Unavailable
 from streams.domain.feed_rows import FeedRow
 from streams.domain.slots import Checkpoint, Cluster, Held, Lost, NewSlot, judge
-from streams.ports import RelayStore, ReplicationSource
+from streams.ports.relay import RelayStore, ReplicationSource
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health
 

@@ -8,7 +8,7 @@ from streams.domain.acknowledgement import AcknowledgedPrefix
 from streams.domain.errors import Unavailable
 from streams.domain.pgoutput import Decoded, Decoder
 from streams.domain.slots import Checkpoint
-from streams.ports import RelayStore, ReplicationSource
+from streams.ports.relay import RelayStore, ReplicationSource
 from streams.relay_slot import Claim
 from streams.runtime import metrics
 

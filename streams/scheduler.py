@@ -16,7 +16,7 @@ from streams.domain.heartbeats import heartbeat_keys
 from streams.domain.schedule import FIRST_ID, first_id_of, sweep_ages
 from streams.domain.sending_account import SendingAccount, reason_to_stop, usable_rate
 from streams.domain.topics import Lane
-from streams.ports import AccountReader, Schedule
+from streams.ports.scheduler import AccountReader, Schedule
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 from streams.runtime.settings import Settings

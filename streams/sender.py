@@ -11,13 +11,8 @@ from streams.domain.attempts import OutcomeKind, Recorded, Verdict
 from streams.domain.errors import Unavailable
 from streams.domain.ses_errors import TABLE
 from streams.domain.topics import Lane
-from streams.ports import (
-    EmailProvider,
-    Outbox,
-    PointerFeed,
-    SuppressionGuard,
-    UnreadableRecords,
-)
+from streams.ports.kafka_writing import UnreadableRecords
+from streams.ports.sender import EmailProvider, Outbox, PointerFeed, SuppressionGuard
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 from streams.runtime.settings import Settings

@@ -11,7 +11,7 @@ from streams.domain.addresses import RecipientKey
 from streams.domain.errors import BadMessage
 from streams.domain.suppressions import Applied, SuppressionRecord, SuppressionSet
 from streams.domain.topics import Lane
-from streams.ports import SuppressionFeed
+from streams.ports.sender import SuppressionFeed
 from streams.runtime import metrics
 
 log = logging.getLogger(__name__)

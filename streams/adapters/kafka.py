@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
 from streams.domain.errors import Misconfigured, Unavailable
+from streams.domain.records import Record
 from streams.domain.topics import Topics
 from streams.runtime import metrics
 
@@ -74,6 +75,19 @@ def _new_topic(
     # -1 is the broker's default, which aiokafka's constructor takes for a mistake.
     topic.replication_factor = replication_factor
     return topic
+
+
+def record_of(found: ConsumerRecord) -> Record:
+    """A record of aiokafka as the stages see it."""
+    return Record(
+        topic=found.topic,
+        partition=found.partition,
+        offset=found.offset,
+        key=found.key,
+        value=found.value,
+        headers=tuple(found.headers),
+        timestamp_ms=found.timestamp,
+    )
 
 
 class LagGauge:

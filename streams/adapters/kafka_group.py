@@ -8,9 +8,8 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
-from aiokafka.structs import ConsumerRecord
 
-from streams.adapters.kafka import LagGauge, client_options, kafka_errors
+from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.runtime import metrics
@@ -81,7 +80,7 @@ class GroupConsumer:
                 timeout_ms=int(POLL_S * 1000), max_records=self._max_records
             )
         self._lag.read(consumer, found)
-        records = [_record(r) for part in found.values() for r in part]
+        records = [record_of(r) for part in found.values() for r in part]
         self._positions.read(records)
         return records
 
@@ -163,15 +162,3 @@ def _ends(records: Iterable[Record]) -> dict[TopicPartition, int]:
         partition = record.topic_partition
         ends[partition] = max(ends.get(partition, 0), record.offset + 1)
     return ends
-
-
-def _record(found: ConsumerRecord) -> Record:
-    return Record(
-        topic=found.topic,
-        partition=found.partition,
-        offset=found.offset,
-        key=found.key,
-        value=found.value,
-        headers=tuple(found.headers),
-        timestamp_ms=found.timestamp,
-    )

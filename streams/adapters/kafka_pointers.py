@@ -16,9 +16,8 @@ from aiokafka.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from aiokafka.structs import ConsumerRecord
 
-from streams.adapters.kafka import LagGauge, client_options, kafka_errors
+from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of
 from streams.domain.errors import Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.domain.topics import Lane, Topics
@@ -92,7 +91,7 @@ class KafkaPointers:
             except TimeoutError:  # a rebalance is under way: nothing is given out until it ends
                 return []
         self._lag.read(consumer, found)
-        return [_record(record) for records in found.values() for record in records]
+        return [record_of(record) for records in found.values() for record in records]
 
     def _pause_others(self, consumer: AIOKafkaConsumer, lanes: Collection[Lane]) -> None:
         with suppress(IllegalStateError):  # a partition left between the two calls
@@ -147,18 +146,6 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 def _numbers(partitions: Iterable[KafkaPartition]) -> frozenset[int]:
     return frozenset(tp.partition for tp in partitions)
-
-
-def _record(record: ConsumerRecord) -> Record:
-    return Record(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        headers=tuple(record.headers),
-        timestamp_ms=record.timestamp,
-    )
 
 
 async def _close(consumer: AIOKafkaConsumer) -> None:

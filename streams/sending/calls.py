@@ -23,7 +23,7 @@ from streams.domain.outcomes import (
 from streams.domain.pacing import Pace
 from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed
 from streams.domain.ses_errors import Meaning, meaning
-from streams.ports import EmailProvider, SuppressionGuard
+from streams.ports.sender import EmailProvider, SuppressionGuard
 from streams.runtime import metrics
 from streams.sending.signals import Signal
 from streams.sending.work import Done, Work

@@ -8,7 +8,7 @@ from streams.domain.attempts import Email
 from streams.domain.errors import BadMessage
 from streams.domain.mail_content import own_content
 from streams.domain.templates import Content, Renderer, Template, TemplateName
-from streams.ports import Outbox
+from streams.ports.sender import Outbox
 
 _KEPT: Final = 1000
 

@@ -22,7 +22,7 @@ from streams.domain.errors import BadMessage
 from streams.domain.outcomes import released, unsendable
 from streams.domain.pacing import Allowance
 from streams.domain.pointers import Pointer
-from streams.ports import Outbox, SuppressionGuard
+from streams.ports.sender import Outbox, SuppressionGuard
 from streams.runtime import metrics
 from streams.sending.calls import Calls
 from streams.sending.contents import Contents

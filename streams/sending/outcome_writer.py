@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from streams.domain.attempts import Recorded
-from streams.ports import Outbox
+from streams.ports.sender import Outbox
 from streams.runtime import metrics
 from streams.sending.pointer_intake import PointerIntake
 from streams.sending.signals import Signal

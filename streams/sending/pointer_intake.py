@@ -15,7 +15,8 @@ from streams.domain.records import Record, TopicPartition
 from streams.domain.tenant_queues import TenantQueues
 from streams.domain.topics import Lane
 from streams.domain.unreadable_limit import UnreadableLimit
-from streams.ports import Outbox, PointerFeed, SetAside
+from streams.ports.kafka_writing import SetAside
+from streams.ports.sender import Outbox, PointerFeed
 from streams.runtime import metrics
 from streams.sending.signals import Signal
 

@@ -26,7 +26,7 @@ from streams.adapters.ses import SesApi
 from streams.domain.errors import Unavailable
 from streams.domain.heartbeats import heartbeat_keys
 from streams.domain.topics import Lane, Topics
-from streams.ports import Outbox
+from streams.ports.sender import Outbox
 from streams.sender import Sender, SenderSettings
 from streams.suppression_table import SuppressionTable
 

@@ -1,0 +1,132 @@
+"""What the sender needs: pointers, suppressions, the outbox, the provider."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from streams.domain.addresses import RecipientKey
+from streams.domain.attempts import (
+    AttemptId,
+    Claim,
+    ClaimRequest,
+    Outcome,
+    Pause,
+    Presence,
+    Recorded,
+    Verdict,
+)
+from streams.domain.pacing import Grant, ServerClock
+from streams.domain.pointers import Pointer
+from streams.domain.records import Record, TopicPartition
+from streams.domain.ses_answers import Answer, Fault, Missed, SignedCall
+from streams.domain.suppressions import SuppressionRecord
+from streams.domain.templates import Template, TemplateName
+from streams.domain.topics import Lane
+
+
+class PointerFeed(Protocol):
+    """The pointers of both lanes, as a member of the senders' group. Unavailable means: stop() and start() again."""
+
+    async def start(
+        self,
+        *,
+        on_revoked: Callable[[frozenset[int]], Awaitable[None]],
+        on_assigned: Callable[[frozenset[int]], Awaitable[None]],
+    ) -> None:
+        """Joins the group. Calls back with partition numbers, before they are given up and after they were given."""
+
+    async def fetch(self, lanes: Collection[Lane], *, most: int, timeout_s: float) -> list[Record]:
+        """Records of these lanes, those of each partition in order; of other lanes fetching pauses."""
+
+    async def commit(self, positions: Mapping[TopicPartition, int]) -> bool:
+        """False if the group has moved on meanwhile; then others read again what was not committed."""
+
+    async def stop(self) -> None: ...
+
+
+class SuppressionFeed(Protocol):
+    """Partitions of the suppression topic, assigned by hand. Unavailable means: follow() again."""
+
+    async def follow(self, positions: Mapping[int, int | None]) -> dict[int, int]:
+        """Reads these partitions from these positions on (None: the beginning); returns their ends of this moment."""
+
+    async def fetch(
+        self, *, most: int, timeout_s: float
+    ) -> tuple[list[SuppressionRecord], dict[int, int]]:
+        """Records in the order of each partition, and the position of every partition after them."""
+
+    async def stop(self) -> None: ...
+
+
+class SuppressionGuard(Protocol):
+    """The suppression table as the sender sees it: what it owns, whether it may be asked, what it says."""
+
+    def own(self, partitions: frozenset[int]) -> None:
+        """From now on these; the tables of those that were owned before are kept."""
+
+    async def follow(self) -> float:
+        """Takes in what is new; the seconds until it should be called again."""
+
+    def usable(self, partition: int) -> bool:
+        """Whether the partition is caught up and fresh, so that something may be decided for it."""
+
+    def missing(self) -> str | None:
+        """What keeps owned partitions from being usable; None if all are."""
+
+    def hit(self, partition: int, key: RecipientKey, tenant: str, lane: Lane) -> int | None:
+        """The sequence of the recipient's set, if it has a suppression in force for this tenant and lane."""
+
+    async def stop(self) -> None: ...
+
+
+class Outbox(Protocol):
+    """The rows that the sender works on. Unavailable: the statement may have been done or not."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def read_pending(self, pointers: Sequence[Pointer]) -> list[Presence]:
+        """Of each pointer, in order, whether its row still waits to be sent."""
+
+    async def close_unsendable(self, ids: Sequence[UUID]) -> dict[UUID, Verdict]:
+        """Writes SUPPRESSED or EXPIRED where the database confirms it; the ids that it did not confirm are left out."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, lease_s: float) -> list[Claim]:
+        """A claim for each request, in order."""
+
+    async def record(self, outcomes: Sequence[Outcome]) -> dict[AttemptId, Recorded]:
+        """Writes the outcomes, each under its token. Safe to repeat."""
+
+    async def pause(self, pause: Pause) -> None:
+        """Stops something for all senders."""
+
+    async def take_permits(
+        self, scope: str, costs: Sequence[float], *, lead_s: float
+    ) -> tuple[Grant, ServerClock] | None:
+        """Permits for the first of these messages, and the server's clock; None while the rate is not known."""
+
+    async def templates(self, names: Sequence[TemplateName]) -> dict[TemplateName, Template]:
+        """The templates of these names; those that do not exist are left out."""
+
+
+class EmailProvider(Protocol):
+    """Where mail is handed over. Never tries again by itself."""
+
+    async def start(self) -> None: ...
+
+    @property
+    def region(self) -> str:
+        """The scope of the sending rate."""
+
+    async def sign(self, body: bytes) -> SignedCall | Fault: ...
+
+    def forget_credentials(self) -> None:
+        """They were refused: they are looked up anew before the next call."""
+
+    async def send(
+        self, call: SignedCall, *, latest: float, within_s: float
+    ) -> Answer | Fault | Missed:
+        """Posts it once; begins to write at `latest` (monotonic) at the last, ends within so many seconds."""
+
+    async def stop(self) -> None: ...
