@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 KILL ?= 0
+# Test processes side by side, each with servers of its own: tests mostly wait.
+JOBS ?= 2
 
 .PHONY: help demo test check format crash bench cases up down lock clean
 
@@ -17,7 +19,7 @@ demo: .venv/ready ## the whole pipeline on real servers, judged by the simulator
 
 test: .venv/ready ## formatting, lint, types, layers and every test
 	@$(MAKE) --no-print-directory check
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 check: .venv/ready ## formatting, lint, types, layers
 	@$(PY) -m ruff format --check --quiet .
