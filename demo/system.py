@@ -115,9 +115,9 @@ class System:
             "MAILSTREAMS_POSTGRES_DSN": self.dsn,
             "MAILSTREAMS_TOPIC_PREFIX": self.topic_prefix,
             # Short, so that what a kill leaves behind is settled soon.
-            "MAILSTREAMS_SENDER_LEASE_S": "8",
+            "MAILSTREAMS_SENDER_LEASE_S": "10",
             "MAILSTREAMS_SENDER_CONNECT_TIMEOUT_S": "1",
-            "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "5",
+            "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "4",
             "MAILSTREAMS_SENDER_MAX_IN_FLIGHT": str(MAX_IN_FLIGHT),
             **self._given,
         }

@@ -30,7 +30,10 @@ COMMENT ON FUNCTION is_mail_address(text) IS 'One plain address that SES can tak
 
 CREATE FUNCTION are_mail_addresses(addresses text[]) RETURNS boolean
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT coalesce(bool_and(coalesce(is_mail_address(a), false)), true) FROM unnest(addresses) AS a $$;
+AS $$
+  SELECT coalesce(array_ndims(addresses), 1) = 1 AND coalesce(bool_and(coalesce(is_mail_address(a), false)), true)
+  FROM unnest(addresses) AS a
+$$;
 
 CREATE FUNCTION normalise_address(address text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -161,8 +164,9 @@ CREATE TABLE email_outbox (
   variables jsonb CONSTRAINT variables_are_an_object_of_at_most_262144_bytes CHECK (jsonb_typeof(variables) = 'object' AND octet_length(variables::text) <= 262144),
   headers jsonb CONSTRAINT headers_are_at_most_15_one_line_ascii_values CHECK (are_mail_headers(headers)),
   tags jsonb CONSTRAINT tags_are_at_most_5_of_letters_digits_underscore_hyphen CHECK (are_mail_tags(tags)),
-  send_after timestamptz,
-  expires_at timestamptz,
+  send_after timestamptz CONSTRAINT send_after_is_between_1970_and_9999 CHECK (send_after >= '1970-01-01Z' AND send_after < '9999-12-31Z'),
+  expires_at timestamptz CONSTRAINT expires_at_is_between_1970_and_9999_or_infinity CHECK (
+    expires_at >= '1970-01-01Z' AND (expires_at < '9999-12-31Z' OR expires_at = 'infinity')),
   on_ambiguous text NOT NULL DEFAULT 'hold' CONSTRAINT on_ambiguous_is_hold_other_policies_are_not_built_yet CHECK (on_ambiguous = 'hold'),
   state text NOT NULL DEFAULT 'pending' CONSTRAINT state_is_known CHECK (state IN ('pending', 'sending', 'submitted', 'failed', 'ambiguous', 'suppressed', 'expired', 'cancelled')),
   attempt_id uuid,
@@ -195,6 +199,8 @@ BEGIN
     RAISE EXCEPTION 'state, attempts, attempt_id and reason are set by mailstreams'
       USING ERRCODE = 'check_violation', HINT = 'Leave these columns out of the insert.';
   END IF;
+  NEW.created := clock_timestamp();
+  NEW.changed := NEW.created;
   NEW.recipient := btrim(NEW.recipient, E' \t');
   IF NEW.recipient ~ '[^[:ascii:]]' THEN
     RAISE EXCEPTION 'the recipient has a character outside ASCII'
@@ -211,6 +217,22 @@ BEGIN
 END
 $$;
 CREATE TRIGGER complete BEFORE INSERT ON email_outbox FOR EACH ROW EXECUTE FUNCTION email_outbox_complete();
+
+-- The keys belong to the addresses, the lane to the topic, the time to the wake-up: none of them changes once it is told.
+CREATE FUNCTION refuse_change() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+  RAISE EXCEPTION 'recipients, tenant, lane, send_after and the id of an outbox row do not change once it is inserted'
+    USING ERRCODE = 'check_violation', HINT = 'Set its state to cancelled while it is pending, and insert another row.';
+END
+$$;
+CREATE TRIGGER unchanging BEFORE UPDATE OF id, tenant, lane, recipient, recipient_key, cc, cc_keys, bcc, bcc_keys, send_after ON email_outbox
+FOR EACH ROW WHEN (
+  (OLD.id, OLD.tenant, OLD.lane, OLD.recipient, OLD.recipient_key, OLD.cc, OLD.cc_keys, OLD.bcc, OLD.bcc_keys, OLD.send_after)
+  IS DISTINCT FROM
+  (NEW.id, NEW.tenant, NEW.lane, NEW.recipient, NEW.recipient_key, NEW.cc, NEW.cc_keys, NEW.bcc, NEW.bcc_keys, NEW.send_after))
+EXECUTE FUNCTION refuse_change();
 
 CREATE FUNCTION refuse_transition() RETURNS trigger
 LANGUAGE plpgsql

@@ -9,6 +9,11 @@ paused AS MATERIALIZED (
   SELECT p.scope, lower(p.value) AS value, coalesce(p.until, 'infinity') AS until
   FROM pause AS p WHERE p.until IS NULL OR p.until > statement_timestamp()
 ),
+-- The rows as the snapshot of this statement shows them. What else it reads (suppressions, wake-ups, evidence) is as old,
+-- so a row that changed since is left to the next claim.
+seen AS MATERIALIZED (
+  SELECT o.id, o.changed FROM asked AS a JOIN email_outbox AS o ON o.id = a.id
+),
 -- The newest version of each row, also where another transaction changed it after the snapshot of this statement.
 locked AS MATERIALIZED (
   SELECT a.token, o.*
@@ -17,6 +22,13 @@ locked AS MATERIALIZED (
 ),
 weighed AS MATERIALIZED (
   SELECT l.*,
+    NOT EXISTS (SELECT FROM seen AS n WHERE n.id = l.id AND n.changed = l.changed) AS is_newer,
+    -- SES is known to have taken an earlier call: take_due settles the row.
+    l.state = 'pending' AND (
+      EXISTS (
+        SELECT FROM email_event AS e
+        WHERE e.outbox_id = l.id AND e.type IN ('accepted', 'delivered', 'delayed', 'bounced', 'complained', 'rejected', 'rendering-failed', 'opened', 'clicked'))
+      OR EXISTS (SELECT FROM email_attempt AS a WHERE a.outbox_id = l.id AND a.outcome = 'accepted')) AS is_taken,
     CASE WHEN l.state = 'pending' THEN (
       SELECT s.reason FROM suppression AS s
       WHERE s.recipient_key = l.recipient_key AND s.tenant IN ('*', l.tenant) AND s.lane IN ('*', l.lane)
@@ -43,6 +55,7 @@ judged AS MATERIALIZED (
   SELECT w.*,
     CASE
       WHEN w.state <> 'pending' THEN 'settled'
+      WHEN w.is_newer OR w.is_taken THEN 'busy'
       WHEN w.suppressed_by IS NOT NULL THEN 'suppressed'
       WHEN w.expires_at <= statement_timestamp() THEN 'expired'
       WHEN w.send_after > statement_timestamp() OR w.retry_due IS NOT NULL THEN 'early'
@@ -105,6 +118,9 @@ waiting AS MATERIALIZED (
   UNION ALL
   SELECT j.id, j.tenant, j.lane, 'paused', least(j.paused_until, statement_timestamp() + interval '30 seconds')
   FROM judged AS j WHERE j.verdict = 'paused'
+  UNION ALL
+  SELECT j.id, j.tenant, j.lane, 'busy', statement_timestamp() + interval '1 second'
+  FROM judged AS j WHERE j.verdict = 'busy'
   UNION ALL
   SELECT n.id, n.tenant, n.lane, 'busy', statement_timestamp() + interval '1 second'
   FROM missed AS n WHERE n.verdict = 'busy'

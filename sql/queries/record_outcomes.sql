@@ -95,6 +95,13 @@ kept AS (
     provider_message_id = excluded.provider_message_id, error_class = excluded.error_class, code = excluded.code,
     http_status = excluded.http_status, reason = excluded.reason, left_out = coalesce(excluded.left_out, e.left_out)
   WHERE e.outcome = 'unknown' AND excluded.outcome <> 'unknown'
+),
+-- Who never called SES knows it, also after the lease ran out and the attempt was written down as unknown.
+disproved AS (
+  UPDATE email_attempt AS e
+  SET outcome = 'retry', started = NULL, finished = t.finished, error_class = 'not-called', reason = 'SES was not called'
+  FROM told AS t
+  WHERE e.id = t.token AND t.kind IN ('released', 'unsendable') AND e.outcome = 'unknown'
 )
 SELECT t.token AS attempt_id,
   CASE

@@ -23,7 +23,8 @@ else:
     Connection = asyncpg.Connection
 
 # SQLSTATE classes that say that the server, the connection or a lock is in the way, not the statement.
-_PASSING = ("08", "40", "53", "55", "57", "58")
+# 25006: a standby, or a primary that was made read-only.
+_PASSING = ("08", "25006", "40", "53", "55", "57", "58")
 # A server that ends while an answer is on its way leaves asyncpg in a state that it calls an internal error.
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _DENIED = ("28", "3D", "42501")

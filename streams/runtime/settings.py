@@ -15,6 +15,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from streams.domain.errors import Misconfigured
 
+# From a claim to its call: rendering, signing, waiting for the slot.
+CLAIM_TO_CALL_S = 5.0
 _SECRETS = ("recipient_salt", "unreadable_key")
 
 
@@ -129,10 +131,10 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         call = self.sender_connect_timeout_s + self.sender_read_timeout_s
-        if self.sender_lease_s <= call:
+        if self.sender_lease_s < call + CLAIM_TO_CALL_S:
             raise ValueError(
-                f"sender_lease_s ({self.sender_lease_s:g}) must be longer than sender_connect_timeout_s plus "
-                f"sender_read_timeout_s ({call:g}), or a call could outlive its claim"
+                f"sender_lease_s ({self.sender_lease_s:g}) must be at least {CLAIM_TO_CALL_S:g} longer than "
+                f"sender_connect_timeout_s plus sender_read_timeout_s ({call:g}), or a call could outlive its claim"
             )
         if (self.events_tls_certificate is None) != (self.events_tls_key is None):
             raise ValueError(

@@ -10,6 +10,7 @@ import pytest
 
 from streams.adapters.outbox_store import PLANNER, OutboxStore
 from streams.adapters.postgres import Database
+from streams.adapters.queries import query
 from streams.domain.addresses import RecipientKey
 from streams.domain.attempts import (
     Outcome,
@@ -416,6 +417,70 @@ async def test_claim_of_a_row_changed_after_its_snapshot_sees_the_newest_version
     assert await due_of(database, id_) is not None
 
 
+async def test_row_that_changed_after_the_snapshot_of_a_claim_is_left_to_the_next_one(
+    database: Database, store: OutboxStore
+) -> None:
+    """What the claim reads beside the row is as old as its snapshot: here the wake-up of a retry, which it cannot see."""
+    id_ = await insert(database)
+    text = query("claim_emails")
+    place = "FROM (SELECT id, token FROM asked ORDER BY id) AS a"
+    assert place in text
+    slow = text.replace(
+        place, "FROM (SELECT id, token FROM asked, (SELECT pg_sleep(1.5)) AS s ORDER BY id) AS a"
+    )
+    [request] = requests([id_])
+
+    async def claim_slowly() -> str:
+        arguments = ([request.id], [request.attempt_id], [str(request.xid)], LEASE_S)
+        async with database.connection() as connection:
+            rows = await connection.fetch(
+                slow.replace("$3::xid8[]", "$3::text[]::xid8[]"), *arguments
+            )
+        return str(rows[0]["verdict"])
+
+    waiting = asyncio.create_task(claim_slowly())
+    for _ in range(200):
+        if await one(
+            database, "SELECT 1 AS there FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        ):
+            break
+        await asyncio.sleep(0.02)
+    else:
+        pytest.fail("the slow claim does not sleep between its snapshot and its locks")
+    email = await claimed(store, id_)
+    await store.record([outcome(email, OutcomeKind.RETRY, delay_s=600.0)])
+    assert await waiting == "busy"
+    row = await row_of(database, id_)
+    assert (row["state"], row["attempts"]) == ("pending", 1)
+    assert await due_of(database, id_) is not None
+
+
+@pytest.mark.parametrize("proof", ["event", "attempt"])
+async def test_row_of_which_ses_took_an_earlier_call_is_not_claimed(
+    database: Database, store: OutboxStore, proof: str
+) -> None:
+    """A failover may forget a claim and its outcome; what the events know is looked at before another call."""
+    id_ = await insert(database)
+    if proof == "event":
+        await execute(
+            database,
+            "INSERT INTO email_event (event_id, recipient_key, type, at, outbox_id, payload) "
+            "SELECT 'e1', recipient_key, 'delivered', now(), id, '{}' FROM email_outbox WHERE id = $1",
+            id_,
+        )
+    else:
+        await execute(
+            database,
+            "INSERT INTO email_attempt (id, outbox_id, number, finished, outcome) VALUES ($1, $2, 0, now(), 'accepted')",
+            attempt_id(),
+            id_,
+        )
+    [answer] = await claim(store, id_)
+    assert answer.verdict is Verdict.BUSY
+    assert (await row_of(database, id_))["state"] == "pending"
+    assert await due_of(database, id_) is not None
+
+
 # Outcomes -----------------------------------------------------------------------------------------------------------
 
 
@@ -617,6 +682,17 @@ async def test_late_knowledge_replaces_an_unknown_attempt_and_never_the_other_wa
     attempt = await one(database, "SELECT outcome, provider_message_id FROM email_attempt")
     assert attempt == {"outcome": "accepted", "provider_message_id": "m-1"}
     assert (await row_of(database, email.id))["state"] == "ambiguous"
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.RELEASED, OutcomeKind.UNSENDABLE])
+async def test_proof_that_ses_was_not_called_counts_after_the_lease_too(
+    database: Database, store: OutboxStore, kind: OutcomeKind
+) -> None:
+    email = await claimed(store, await insert(database))
+    await store.record([outcome(email, OutcomeKind.UNKNOWN, reason="lease ran out")])
+    assert await store.record([outcome(email, kind)]) == {email.attempt_id: Recorded.STALE}
+    attempt = await one(database, "SELECT outcome, error_class FROM email_attempt")
+    assert attempt == {"outcome": "retry", "error_class": "not-called"}
 
 
 async def test_outcome_written_twice_is_repeated_not_stale(

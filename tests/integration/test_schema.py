@@ -43,6 +43,8 @@ async def insert(database: Database, **columns: Any) -> Any:
         ("sender_is_one_plain_mail_address", {"sender": "shop"}),
         ("reply_to_is_one_plain_mail_address", {"reply_to": "a@b@example.com"}),
         ("cc_has_plain_mail_addresses_only", {"cc": ["bob@example.com", "nobody"]}),
+        ("cc_has_plain_mail_addresses_only", {"cc": [["a@example.com", "b@example.com"]]}),
+        ("cc_has_plain_mail_addresses_only", {"cc": ["a@example.com", None]}),
         ("subject_is_one_line_of_1_to_2000_characters", {"subject": "Hello\r\nBcc: x@example.com"}),
         ("subject_is_one_line_of_1_to_2000_characters", {"subject": ""}),
         ("headers_are_at_most_15_one_line_ascii_values", {"headers": json.dumps({"X-A": "a\nb"})}),
@@ -75,6 +77,14 @@ async def insert(database: Database, **columns: Any) -> Any:
                 "send_after": datetime(2026, 1, 2, tzinfo=UTC),
                 "expires_at": datetime(2026, 1, 1, tzinfo=UTC),
             },
+        ),
+        (
+            "send_after_is_between_1970_and_9999",
+            {"send_after": datetime(1969, 12, 31, tzinfo=UTC)},
+        ),
+        (
+            "expires_at_is_between_1970_and_9999_or_infinity",
+            {"expires_at": datetime(9999, 12, 31, 12, tzinfo=UTC)},
         ),
         ("on_ambiguous_is_hold_other_policies_are_not_built_yet", {"on_ambiguous": "resend"}),
         ("id_is_a_uuid_of_version_7", {"id": "3f2b8f6e-8c5d-4d7c-9a57-2f3d1a5b6c7d"}),
@@ -176,6 +186,34 @@ async def test_copy_is_one_insert_of_many_pointers(database: Database) -> None:
     found = await feed(database)
     assert len(found) == 5000
     assert {row["aggregatetype"] for row in found} == {"outbox.bulk"}
+
+
+async def test_the_time_of_creation_is_ours(database: Database) -> None:
+    await insert(database, created=datetime(1970, 1, 1, tzinfo=UTC))
+    async with database.connection() as connection:
+        assert await connection.fetchval(
+            "SELECT now() - created < interval '1 minute' FROM email_outbox"
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "recipient = 'other@example.com'",
+        "recipient_key = repeat('a', 32)",
+        "cc = ARRAY['other@example.com']",
+        "bcc_keys = ARRAY[repeat('a', 32)]",
+        "tenant = 'other'",
+        "lane = 'bulk'",
+        "send_after = now()",
+        "id = uuid_v7()",
+    ],
+)
+async def test_what_was_told_about_a_row_cannot_change(database: Database, change: str) -> None:
+    await insert(database)
+    async with database.connection() as connection:
+        with pytest.raises(asyncpg.CheckViolationError, match="do not change"):
+            await connection.execute(f"UPDATE email_outbox SET {change}")
 
 
 async def test_an_illegal_transition_is_refused(database: Database) -> None:
