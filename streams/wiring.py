@@ -14,7 +14,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from streams.domain.errors import Misconfigured, Unavailable
+from streams.domain.errors import Misconfigured
 from streams.domain.topics import Lane, Topics
 from streams.runtime import logs, settings
 from streams.runtime.http import HttpServer, health_routes
@@ -183,7 +183,7 @@ async def run(names: Sequence[str]) -> None:
     logs.configure("all" if len(names) > 1 else names[0], config.log_level)
     config.salt()
     use_aws_region(os.environ)
-    stages = [BUILDERS[name](config) for name in names]
+    stages = [salt_check(config), *(BUILDERS[name](config) for name in names)]
     app = web.Application()
     app.add_routes(health_routes([stage.health for stage in stages]))
     server = HttpServer(app, host=config.http_host, port=config.http_port)
@@ -195,7 +195,6 @@ async def run(names: Sequence[str]) -> None:
     # What was imported and built stays: the collector need not look at it again and again.
     gc.freeze()
     try:
-        await compare_salt(config)
         await run_stages(stages, start_patience_s=config.start_patience_s, drain_s=config.drain_s)
     finally:
         await server.stop()
@@ -207,20 +206,17 @@ def use_aws_region(environment: MutableMapping[str, str]) -> None:
         environment["AWS_DEFAULT_REGION"] = environment["AWS_REGION"]
 
 
-async def compare_salt(config: Settings) -> None:
-    """Misconfigured if the database has another salt. A database that is away is no reason not to take events."""
+def salt_check(config: Settings) -> Stage:
     from streams.adapters.migrations import check_salt
     from streams.adapters.postgres import Database
+    from streams.salt_check import SaltCheck
 
-    connection = Database(config.postgres_dsn, pool_size=2, timeout_s=5, name="salt check")
-    try:
+    async def compare() -> None:
+        connection = Database(config.postgres_dsn, pool_size=2, timeout_s=5, name="salt check")
         async with connection:
             await check_salt(connection, config.salt())
-    except Unavailable as error:
-        log.warning(
-            "salt could not be compared with the database's",
-            extra={"action": "salt.not_compared", "error": str(error)},
-        )
+
+    return SaltCheck(compare)
 
 
 async def migrate(*, with_topics: bool) -> dict[str, list[str]]:

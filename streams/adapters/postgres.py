@@ -36,12 +36,14 @@ def translate(error: BaseException) -> BaseException:
         state = error.sqlstate or ""
         if state.startswith(_DENIED):
             return Misconfigured(
-                f"PostgreSQL refuses us: {error}; check MAILSTREAMS_POSTGRES_DSN and the grants"
+                f"PostgreSQL refuses us: {error.message}; check MAILSTREAMS_POSTGRES_DSN and the grants"
             )
         if state in ("42P01", "42883"):
-            return Misconfigured(f'{error}: run "mailstreams migrate" on this database first')
+            return Misconfigured(
+                f'{error.message}: run "mailstreams migrate" on this database first'
+            )
         if state.startswith(_PASSING):
-            return Unavailable(f"PostgreSQL: {error}")
+            return Unavailable(f"PostgreSQL: {error.message} ({state})")
     if isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)):
         return Unavailable(f"PostgreSQL does not answer: {error or type(error).__name__}")
     # asyncpg reports a connection lost in the middle of a statement as one of these; an argument of the wrong type is one too,

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.runtime import metrics
+from streams.runtime.logs import describe
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ async def run_loop(
 
 def _report(name: str, health: Health, error: Exception) -> None:
     metrics.DUTY_FAILURES.labels(stage=health.stage, duty=name, kind=type(error).__name__).inc()
-    health.not_ready(name, f"{type(error).__name__}: {error}")
+    health.not_ready(name, describe(error))
     # The world being down is known by its metric and one line; anything else is a bug of ours and keeps its traceback.
     # An unavailable server is progress of a kind: a restart of this process would not mend it.
     expected = isinstance(error, Unavailable)
@@ -122,7 +123,7 @@ def _report(name: str, health: Health, error: Exception) -> None:
     log.log(
         logging.WARNING if expected else logging.ERROR,
         "duty failed and will be tried again",
-        extra={"action": "duty.failed", "duty": name, "error": f"{type(error).__name__}: {error}"},
+        extra={"action": "duty.failed", "duty": name, "error": describe(error)},
         exc_info=None if expected else error,
     )
 

@@ -3,10 +3,28 @@
 import json
 import logging
 import sys
+import traceback
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+def describe(error: BaseException) -> str:
+    """Kind and text of an error, without what a server says about the row at hand: that may be an address or a content."""
+    primary = getattr(error, "message", None) if hasattr(error, "sqlstate") else None
+    text = primary if isinstance(primary, str) else str(error)
+    state = getattr(error, "sqlstate", None)
+    return f"{type(error).__name__}: {text.partition(chr(10) + 'DETAIL:')[0]}" + (
+        f" ({state})" if state else ""
+    )
+
+
+def describe_with_frames(error: BaseException) -> str:
+    """The same for an error and its causes, first cause first, each with its frames."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    own = "".join(traceback.format_tb(error.__traceback__)) + describe(error)
+    return own if cause is None else f"{describe_with_frames(cause)}\nled to\n{own}"
 
 
 class JsonLines(logging.Formatter):
@@ -27,8 +45,8 @@ class JsonLines(logging.Formatter):
         line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
         # Lines of libraries have no action of ours.
         line.setdefault("action", f"library.{record.name.partition('.')[0]}")
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if record.exc_info and record.exc_info[1] is not None:
+            line["exception"] = describe_with_frames(record.exc_info[1])
         return json.dumps(line, default=str, ensure_ascii=False)
 
 

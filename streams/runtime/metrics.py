@@ -293,8 +293,9 @@ SCHEDULER_ACCOUNT_STOPPED = Gauge(
 )
 SCHEDULER_OLDEST_PENDING = Gauge(
     "mailstreams_scheduler_oldest_pending_age_seconds",
-    "Age of the oldest pending row of the lane, since it was due. An estimate: found by walking the ids forward, so a row "
-    "that came back to pending is seen as due backlog only. Growing: senders are behind, paused, or not ready.",
+    "Age of the oldest pending row of the lane, since it was due. An estimate: found by walking the ids forward once, so a row "
+    "that was scheduled or in a sender's hands when it was passed is seen as due backlog only. Growing: senders are behind, "
+    "paused, or not ready.",
     ["lane"],
 )
 SCHEDULER_DUE = Gauge(

@@ -8,6 +8,7 @@ import pytest
 
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.runtime.lifecycle import Health, run_loop, run_stages
+from streams.salt_check import SaltCheck
 
 
 class Clock:
@@ -120,3 +121,30 @@ async def test_an_error_of_one_stage_stops_all_and_is_raised() -> None:
             [FakeStage("a", error=Misconfigured("set it")), other], start_patience_s=5, drain_s=5
         )
     assert other.told[-1] == "stop"
+
+
+async def test_a_wrong_salt_ends_the_process_once_the_database_is_back() -> None:
+    answers = [Unavailable("away"), Misconfigured("another salt")]
+
+    async def compare() -> None:
+        raise answers.pop(0)
+
+    check = SaltCheck(compare)
+    await check.start()
+    assert "salt" in check.health.missing()
+    with pytest.raises(Misconfigured, match="another salt"):
+        await check.run()
+
+
+async def test_a_compared_salt_is_ready() -> None:
+    async def compare() -> None:
+        asyncio.get_running_loop().call_soon(check_done.set)
+
+    check_done = asyncio.Event()
+    check = SaltCheck(compare)
+    await check.start()
+    running = asyncio.create_task(check.run())
+    await check_done.wait()
+    await check.stop()
+    await running
+    assert check.health.missing() == {}
