@@ -1,12 +1,22 @@
 -- Gives rows that stayed ambiguous for too long to a person: 'failed' with a dead letter; later evidence still settles them. Returns how many. $1 too long interval, $2 at most int.
-WITH overdue AS MATERIALIZED (
-  SELECT o.id, u.attempt_id
+-- Every look at the outbox goes by single ids: it may be large, and the planner does not know $1 and $2.
+WITH seen AS MATERIALIZED (
+  SELECT o.id, o.changed, u.attempt_id
   FROM email_unsettled AS u
-  JOIN email_outbox AS o ON o.id = u.outbox_id
-  WHERE u.held IS NULL AND u.since <= now() - $1::interval AND o.state = 'ambiguous' AND o.on_ambiguous = 'hold'
+  CROSS JOIN LATERAL (
+    SELECT o.id, o.changed FROM email_outbox AS o
+    WHERE o.id = u.outbox_id AND o.state = 'ambiguous' AND o.on_ambiguous = 'hold' OFFSET 0) AS o
+  WHERE u.held IS NULL AND u.since <= now() - $1::interval
   ORDER BY u.since
   LIMIT $2
-  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
+-- A row that changed since the snapshot may be ambiguous by a younger call: it is left for later.
+overdue AS MATERIALIZED (
+  SELECT s.id, s.attempt_id
+  FROM seen AS s
+  CROSS JOIN LATERAL (
+    SELECT FROM email_outbox AS o
+    WHERE o.id = s.id AND o.state = 'ambiguous' AND o.changed = s.changed FOR NO KEY UPDATE SKIP LOCKED) AS o
 ),
 held AS (
   UPDATE email_outbox AS o

@@ -1,4 +1,4 @@
--- Settles rows by the evidence that there is: taken by SES -> submitted, refused -> pending. Rows under a call or a lock are left for later. $1 outbox id uuid[], $2 event types that prove acceptance text[].
+-- Settles rows by the evidence that there is: taken by SES -> submitted, refused -> pending. Rows under a call or a lock, or changed meanwhile, are left for later. $1 outbox id uuid[], $2 event types that prove acceptance text[].
 WITH proof AS (
   SELECT e.outbox_id, e.attempt_id, e.provider_message_id
   FROM email_event AS e
@@ -19,15 +19,25 @@ taken AS (
   SELECT a.outbox_id FROM email_attempt AS a WHERE a.outbox_id = ANY ($1::uuid[]) AND a.outcome = 'accepted'
 ),
 -- Only what there is something to settle of is locked: most messages are submitted long before their events come.
-candidate AS MATERIALIZED (
-  SELECT o.id, o.tenant, o.lane, o.state
+seen AS MATERIALIZED (
+  SELECT o.id, o.state, o.changed
   FROM email_outbox AS o
   WHERE o.id = ANY ($1::uuid[]) AND o.state <> 'sending'
     AND (o.id IN (SELECT outbox_id FROM open WHERE accepted OR refused)
       OR (o.id IN (SELECT outbox_id FROM taken)
         AND (o.state IN ('pending', 'ambiguous') OR (o.state = 'failed' AND o.id IN (SELECT outbox_id FROM open)))))
   ORDER BY o.id
-  FOR NO KEY UPDATE SKIP LOCKED
+),
+-- A lock gives the newest version of a row, but the evidence is as old as the snapshot: a row that changed in between may
+-- have had another call since, of which nothing is known here.
+candidate AS MATERIALIZED (
+  SELECT s.id, o.tenant, o.lane, s.state,
+    s.state = 'failed' AND (
+      SELECT l.class FROM dead_letter AS l WHERE l.outbox_id = s.id ORDER BY l.created DESC, l.id DESC LIMIT 1) = 'held' AS is_held
+  FROM seen AS s
+  CROSS JOIN LATERAL (
+    SELECT o.tenant, o.lane FROM email_outbox AS o
+    WHERE o.id = s.id AND o.state = s.state AND o.changed = s.changed FOR NO KEY UPDATE SKIP LOCKED) AS o
 ),
 proven AS (
   UPDATE email_attempt AS a SET outcome = 'accepted', provider_message_id = coalesce(a.provider_message_id, p.provider_message_id)
@@ -52,7 +62,7 @@ submitted AS (
 again AS (
   UPDATE email_outbox AS o SET state = 'pending', reason = 'SES had refused the call', changed = clock_timestamp()
   FROM candidate AS c
-  WHERE o.id = c.id AND c.state = 'ambiguous' AND o.id NOT IN (SELECT outbox_id FROM taken)
+  WHERE o.id = c.id AND (c.state = 'ambiguous' OR c.is_held) AND o.id NOT IN (SELECT outbox_id FROM taken)
     AND NOT EXISTS (SELECT FROM open AS u WHERE u.outbox_id = o.id AND NOT u.refused)
   RETURNING o.id, o.tenant, o.lane
 ),
@@ -65,7 +75,7 @@ undue AS (
   DELETE FROM email_due AS d USING submitted AS s WHERE d.id = s.id
 ),
 decided AS (
-  DELETE FROM dead_letter AS l USING submitted AS s WHERE l.outbox_id = s.id AND l.class = 'held'
+  DELETE FROM dead_letter AS l WHERE l.class = 'held' AND l.outbox_id = ANY (ARRAY(SELECT id FROM submitted UNION ALL SELECT id FROM again))
 )
 SELECT
   (SELECT count(*) FROM submitted WHERE was = 'ambiguous') AS from_ambiguous,
