@@ -122,14 +122,15 @@ class Recipients:
             records = await self._consumer.poll()
             if not records:
                 return 0.0
-            batch = read(records)
-            if not self._limit.allows(len(batch.unreadable), time.monotonic()):
-                await self._halt(records[0])
-                return HALTED_PAUSE_S
-            self._batch = batch
-        await self._work_off(self._batch)
-        await self._consumer.commit(self._batch.records)
+            self._batch = read(records)
+        batch = self._batch
+        await self._work_off(batch)
+        await self._consumer.commit(batch.records)
         self._batch = None
+        # Only now, so that a restart goes on behind what was set aside.
+        if not self._limit.allows(0, time.monotonic()):
+            await self._halt(batch.records)
+            return HALTED_PAUSE_S
         return 0.0
 
     async def _work_off(self, batch: Batch) -> None:
@@ -159,22 +160,19 @@ class Recipients:
         count(folded)
         return []
 
-    async def _halt(self, record: Record) -> None:
+    async def _halt(self, last: Sequence[Record]) -> None:
         self._halted = True
         metrics.CONSUMER_HALTED.labels(stage=STAGE).set(1)
+        ends = {r.topic_partition: r.offset for r in last}
+        where = ", ".join(f"partition {p.partition} offset {ends[p]}" for p in sorted(ends))
         reason = (
-            f"more than {self._limit.most} unreadable records within {self._limit.within_s:g} s: "
-            f"reading stopped at {record.topic}, partition {record.partition}, offset {record.offset}"
+            f"more than {self._limit.most} unreadable records within {self._limit.within_s:g} s: they are set aside and "
+            f"committed, reading of {last[0].topic} stopped after {where}"
         )
         self.health.not_ready("records", reason)
         log.critical(
             "consumer stops, too many records are unreadable",
-            extra={
-                "action": "consumer.halted",
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-            },
+            extra={"action": "consumer.halted", "topic": last[0].topic, "after": where},
         )
         await self._consumer.stop()
 

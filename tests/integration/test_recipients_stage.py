@@ -186,23 +186,41 @@ async def test_an_unreadable_record_is_set_aside_and_the_others_are_folded(
         assert headers["reason"]
 
 
+async def halted(stage: Recipients) -> bool:
+    return "records" in stage.health.missing()
+
+
 async def test_above_its_limit_of_unreadable_records_the_consumer_stops_and_says_why(
     setup: Setup, database: Database
 ) -> None:
     await setup.publish(*([b"{"] * 30), partition=0)
     async with running(setup.stage(most=20)) as stage:
-
-        async def halted() -> bool:
-            return "records" in stage.health.missing()
-
-        await eventually(halted)
+        await eventually(lambda: halted(stage))
         reason = stage.health.missing()["records"]
         assert "more than 20 unreadable records" in reason
+        assert "stopped after partition 0 offset 29" in reason
         assert stage.health.stuck() == {}
         row = await make_row(database, "submitted", provider_message_id="p-1")
         await setup.publish_events(many(row, 3), partition=0)
-    assert await setup.committed() == 0
+    assert await setup.committed() == 30
     assert await has_events(database, 0)
+
+
+async def test_after_a_halt_a_restart_goes_on_behind_what_was_set_aside(
+    setup: Setup, database: Database
+) -> None:
+    row = await make_row(database, "submitted", provider_message_id="p-1")
+    await setup.publish(*([b"{"] * 30), partition=0)
+    async with running(setup.stage(most=20)) as stage:
+        await eventually(lambda: halted(stage))
+    await setup.publish_events(many(row, 3), partition=0)
+    await setup.publish(b"[", partition=0)
+    async with running(setup.stage(most=20)) as stage:
+        await eventually(lambda: has_events(database, 3))
+        # Each of the 30 once: the next one is of the second run.
+        found = await setup.records_of(unreadable(setup.topic), 31)
+        assert not await halted(stage)
+    assert sorted(int(dict(r.headers)["offset"]) for r in found) == [*range(30), 33]
 
 
 async def test_records_that_retention_took_are_counted_and_the_rest_is_folded(
