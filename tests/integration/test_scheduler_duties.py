@@ -351,6 +351,35 @@ async def test_late_evidence_settles_a_row_that_a_person_was_asked_about(
     assert await fetch(database, "SELECT * FROM email_unsettled") == []
 
 
+async def test_a_late_refusal_frees_a_row_that_a_person_was_asked_about(
+    database: Database,
+) -> None:
+    row = await make_row(database, "ambiguous", since="25 h")
+    await scheduler(database).hold_ambiguous()
+    await late_outcome(database, row, "retry")
+    await scheduler(database).settle_ambiguous()
+    assert await state_of(database, row) == "pending"
+    assert await fetch(database, "SELECT id FROM email_due") == [{"id": row.id}]
+    assert await fetch(database, "SELECT * FROM dead_letter") == []
+    assert await fetch(database, "SELECT * FROM email_unsettled") == []
+
+
+async def test_a_late_refusal_does_not_free_a_row_that_failed_by_a_later_call(
+    database: Database,
+) -> None:
+    row = await make_row(database, "ambiguous", since="25 h")
+    await scheduler(database).hold_ambiguous()
+    await execute(
+        database,
+        "INSERT INTO dead_letter (outbox_id, tenant, lane, class, reason) VALUES ($1, 'shop', 'transactional', 'permanent', 'refused')",
+        row.id,
+    )
+    await late_outcome(database, row, "retry")
+    await scheduler(database).settle_ambiguous()
+    assert await state_of(database, row) == "failed"
+    assert await fetch(database, "SELECT * FROM email_due") == []
+
+
 async def test_two_replicas_ask_a_person_once(database: Database) -> None:
     for n in range(10):
         await make_row(database, "ambiguous", since="25 h", recipient=f"user{n}@example.com")
@@ -430,6 +459,28 @@ async def test_one_replica_puts_a_heartbeat_into_each_partition(database: Databa
         assert beat["aggregateid"].startswith("heartbeat-")
         assert len(beat["aggregateid"]) == 32
         assert datetime.fromisoformat(json.loads(beat["payload"])["heartbeat"]).tzinfo is UTC
+
+
+@pytest.mark.parametrize(("ahead", "beats"), [("1 h", 3), ("1.5 s", 0)])
+async def test_a_clock_that_was_set_back_does_not_stop_the_heartbeats(
+    database: Database, ahead: str, beats: int
+) -> None:
+    await execute(
+        database,
+        "INSERT INTO scheduler_duty (name, next_at) VALUES ('heartbeat', clock_timestamp() + $1::text::interval)",
+        ahead,
+    )
+    await scheduler(database).heartbeat()
+    assert len(await feed(database)) == beats
+
+
+async def test_a_clock_that_was_set_back_does_not_stop_a_duty(database: Database) -> None:
+    store, every = ScheduleStore(database), timedelta(seconds=60)
+    assert await store.take_duty("read_account", every)
+    assert not await store.take_duty("read_account", every)
+    await execute(database, "UPDATE scheduler_duty SET next_at = next_at + interval '1 h'")
+    assert await store.take_duty("read_account", every)
+    assert not await store.take_duty("read_account", every)
 
 
 async def test_a_suppression_whose_time_is_over_is_removed_and_announced(
@@ -555,8 +606,9 @@ async def test_the_oldest_pending_row_of_each_lane_is_found(database: Database) 
     now = datetime.now(UTC)
     for n in range(30):
         await make_row(database, "submitted", id=id_of(900 - n, n), recipient=f"u{n}@example.com")
+    row = await make_row(database, id=id_of(700, 1), recipient="o@example.com")
     created = now - timedelta(seconds=700)
-    row = await make_row(database, id=id_of(700, 1), created=created, recipient="o@example.com")
+    await execute(database, "UPDATE email_outbox SET created = $2 WHERE id = $1", row.id, created)
     await make_row(
         database,
         id=id_of(800, 2),
