@@ -281,6 +281,8 @@ CREATE TABLE email_unsettled (
 );
 -- Serves settle_ambiguous.
 CREATE INDEX email_unsettled_outbox ON email_unsettled (outbox_id);
+-- Serves hold_ambiguous.
+CREATE INDEX email_unsettled_waiting ON email_unsettled (since) WHERE held IS NULL;
 
 CREATE TABLE dead_letter (
   id uuid PRIMARY KEY DEFAULT uuid_v7(),
