@@ -33,6 +33,7 @@ OUTCOMES_SHARE: Final = 0.15
 REVOKE_S: Final = 5.0
 LAST_STEP_S: Final = 2.0
 WATCH_EVERY_S: Final = 0.5
+CLOCK_EVERY_S: Final = 3.0
 POLL_S: Final = 0.02
 
 
@@ -79,6 +80,7 @@ class Sender:
         self._pointers = pointers
         self._suppressions = suppressions
         self._unreadable = unreadable
+        suppressions.tell_time(outbox.now)
         work = Signal()
         self._work = work
         self._intake = PointerIntake(feed=pointers, outbox=outbox, unreadable=unreadable, work=work)
@@ -90,6 +92,7 @@ class Sender:
             most=settings.max_in_flight,
             call_s=settings.call_s,
             work=work,
+            now=outbox.now,
         )
         self._calls.done = self._done
         self._dispatch = Dispatch(
@@ -137,6 +140,7 @@ class Sender:
             self._loop("outcomes", self._writer.write, self._written),
             self._loop("suppressions", self._suppressions.follow, self._written),
             self._loop("watch", self._watch, self._stopping),
+            self._loop("clock", self._read_clock, self._stopping),
         ]
         try:
             await asyncio.gather(*self._loops)
@@ -249,9 +253,14 @@ class Sender:
         self._say("pointers", self._intake.halted)
         unknown = f"the sending rate of {self._dispatch.scope} is not known yet: see that a scheduler runs and may call ses:GetAccount"
         self._say("send_rate", None if self._dispatch.rate_known else unknown)
+        self._say("permits", self._dispatch.starving)
         for lane in Lane:
             metrics.SENDER_QUEUED.labels(lane=lane).set(self._intake.waiting(lane))
         return WATCH_EVERY_S
+
+    async def _read_clock(self) -> float:
+        await self._outbox.read_clock()
+        return CLOCK_EVERY_S
 
     def _say(self, what: str, why: str | None) -> None:
         if why is None:

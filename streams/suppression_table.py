@@ -21,6 +21,9 @@ _WAIT_S: Final = 0.25
 # So many records are applied before others get their turn.
 _TURN: Final = 1000
 UNREADABLE: Final = "unreadable"
+# The scheduler beats by the same clock: a heartbeat that is further ahead was written before it was set back.
+_AHEAD_S: Final = 5.0
+STAGE: Final = "sender"
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +33,9 @@ class _Partition:
     entries: SuppressionSet = field(default_factory=SuppressionSet)
     position: int | None = None
     end: int | None = None
+    # When the newest heartbeat came in, which is what counts for one from the future.
+    beaten_at: float | None = None
+    told_ahead: bool = False
 
     @property
     def caught_up(self) -> bool:
@@ -38,7 +44,14 @@ class _Partition:
     def age(self, now: float) -> float:
         """Seconds since the newest heartbeat applied."""
         beat = self.entries.heartbeat
-        return float("inf") if beat is None else max(now - beat, 0.0)
+        if beat is None or self.beaten_at is None:
+            return float("inf")
+        return max(now - min(beat, self.beaten_at), 0.0)
+
+    def clear(self) -> None:
+        """The topic begins anew: nothing is known."""
+        self.entries = SuppressionSet()
+        self.position = self.end = self.beaten_at = None
 
 
 class SuppressionTable:
@@ -59,6 +72,10 @@ class SuppressionTable:
         # What the feed reads, which may be a partition that was given up and taken over again meanwhile.
         self._followed: dict[int, _Partition] | None = None
 
+    def tell_time(self, clock: Callable[[], float]) -> None:
+        """From now on ages count by this clock, seconds since 1970: that of the server which dates heartbeats and expiries."""
+        self._clock = clock
+
     def own(self, partitions: frozenset[int]) -> None:
         """From now on these. Tables of partitions that were owned before are kept, those of others are forgotten."""
         for number in self._partitions.keys() - partitions:
@@ -78,14 +95,42 @@ class SuppressionTable:
         except BaseException:
             self._followed = None
             raise
+        anew = self._gone_back(followed, records, positions)
         for start in range(0, len(records), _TURN):
             for record in records[start : start + _TURN]:
-                self._apply(followed[record.partition], record)
+                if record.partition not in anew:
+                    self._apply(followed[record.partition], record)
             await asyncio.sleep(0)
         for number, position in positions.items():
-            followed[number].position = position
+            if number not in anew:
+                followed[number].position = position
         self._show()
         return 0.0
+
+    def _gone_back(
+        self,
+        followed: dict[int, _Partition],
+        records: list[SuppressionRecord],
+        positions: dict[int, int],
+    ) -> frozenset[int]:
+        """Partitions that are read from their beginning again: the topic was made anew, or lost its end. They are emptied
+        and followed anew with the next call, up to the end of that moment."""
+        seen = [*positions.items(), *((r.partition, r.offset) for r in records)]
+        anew = frozenset(
+            number
+            for number, at in seen
+            if (before := followed[number].position) is not None and at < before
+        )
+        for number in sorted(anew):
+            log.warning(
+                "position of a topic went back, its partition is read anew",
+                extra={"action": "suppressions.position_went_back", "partition": number},
+            )
+            metrics.CONSUMER_RESETS.labels(stage=STAGE).inc()
+            followed[number].clear()
+        if anew:
+            self._followed = None
+        return anew
 
     async def _begin(self, owned: dict[int, _Partition]) -> None:
         self._followed = None
@@ -110,6 +155,18 @@ class SuppressionTable:
                 },
             )
         metrics.SENDER_SUPPRESSION_RECORDS.labels(applied=applied).inc()
+        if applied == Applied.HEARTBEAT:
+            self._beaten(partition, record.partition)
+
+    def _beaten(self, partition: _Partition, number: int) -> None:
+        now = self._clock()
+        partition.beaten_at = now
+        if (partition.entries.heartbeat or now) - now > _AHEAD_S and not partition.told_ahead:
+            partition.told_ahead = True
+            log.warning(
+                "heartbeat is from the future, so that its arrival counts: see whether PostgreSQL's clock was set",
+                extra={"action": "suppressions.heartbeat_ahead", "partition": number},
+            )
 
     def usable(self, partition: int) -> bool:
         """Whether the partition is caught up and fresh, so that something may be decided for it."""
@@ -158,5 +215,6 @@ def _list(numbers: list[int]) -> str:
 
 def export_known_labels() -> None:
     """Known label sets are exported from the start, so that the first event is seen as a change."""
+    metrics.CONSUMER_RESETS.labels(stage=STAGE)
     for applied in (*Applied, UNREADABLE):
         metrics.SENDER_SUPPRESSION_RECORDS.labels(applied=applied)

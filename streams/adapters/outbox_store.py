@@ -19,8 +19,10 @@ from streams.domain.attempts import (
     Pause,
     Presence,
     Recorded,
+    Undecodable,
     Verdict,
 )
+from streams.domain.errors import BadMessage, Unavailable
 from streams.domain.pacing import WINDOW_S, Grant, ServerClock
 from streams.domain.pointers import Pointer
 from streams.domain.templates import Template, TemplateName
@@ -42,6 +44,20 @@ class OutboxStore:
 
     async def start(self) -> None:
         await self._database.start()
+        await self.read_clock()
+
+    def now(self) -> float:
+        """Seconds since 1970 on the server's clock. Unavailable before start()."""
+        now = self._clock.now(time.monotonic())
+        if now is None:
+            raise Unavailable("PostgreSQL: its clock was not read yet")
+        return now
+
+    async def read_clock(self) -> None:
+        """Asks for the time, so that now() is right also while no permits are asked for."""
+        asked_at = time.monotonic()
+        server_now = await self._database.value("read_clock")
+        self._clock.observe(asked_at=asked_at, server_now=server_now, answered_at=time.monotonic())
 
     async def stop(self) -> None:
         await self._database.stop()
@@ -98,6 +114,7 @@ class OutboxStore:
             start_at=row["start_at"],
             per_second=row["per_second"],
             wait_s=row["wait"],
+            was_ahead=row["was_ahead"],
         ), self._clock
 
     async def pause(self, pause: Pause) -> None:
@@ -126,9 +143,23 @@ class OutboxStore:
 
 
 def _claim(row: asyncpg.Record) -> Claim:
+    """One row for itself: the claim has committed, so that an error here must not cost its neighbours."""
     verdict = Verdict(row["verdict"])
-    email = _email(row) if verdict is Verdict.CLAIMED else None
-    return Claim(id=row["id"], verdict=verdict, email=email)
+    if verdict is not Verdict.CLAIMED:
+        return Claim(id=row["id"], verdict=verdict)
+    try:
+        return Claim(id=row["id"], verdict=verdict, email=_email(row))
+    except BadMessage as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 whatever is wrong with a row is wrong with that row alone
+        reason = f"the row cannot be read ({type(error).__name__}): insert it anew, and report it"
+    undecodable = Undecodable(
+        id=row["id"],
+        attempt_id=AttemptId(row["attempt_id"]),
+        attempt=row["attempts"],
+        reason=reason,
+    )
+    return Claim(id=row["id"], verdict=verdict, undecodable=undecodable)
 
 
 def _email(row: asyncpg.Record) -> Email:
@@ -141,8 +172,8 @@ def _email(row: asyncpg.Record) -> Email:
         lane=Lane(row["lane"]),
         recipient=row["recipient"],
         recipient_key=RecipientKey(row["recipient_key"]),
-        cc=_kept(row["cc"], row["cc_keys"], left_out),
-        bcc=_kept(row["bcc"], row["bcc_keys"], left_out),
+        cc=_kept("cc", row["cc"], row["cc_keys"], left_out),
+        bcc=_kept("bcc", row["bcc"], row["bcc_keys"], left_out),
         left_out=tuple(sorted(left_out)),
         sender=row["sender"],
         reply_to=row["reply_to"],
@@ -151,22 +182,35 @@ def _email(row: asyncpg.Record) -> Email:
         html=row["html"],
         template=row["template"],
         template_version=row["template_version"],
-        variables=_json(row["variables"]),
-        headers=_json(row["headers"]),
-        tags=_json(row["tags"]),
+        variables=_json("variables", row["variables"]),
+        headers=_json("headers", row["headers"]),
+        tags=_json("tags", row["tags"]),
         traceparent=row["traceparent"],
     )
 
 
 def _kept(
-    addresses: list[str] | None, keys: list[str] | None, left_out: frozenset[str]
+    field: str, addresses: list[str] | None, keys: list[str] | None, left_out: frozenset[str]
 ) -> tuple[str, ...]:
-    pairs = zip(addresses or (), keys or (), strict=True)
-    return tuple(address for address, key in pairs if key not in left_out)
+    given, known = addresses or [], keys or []
+    # An array of several dimensions arrives as lists in a list, its keys as one flat list.
+    if len(given) != len(known) or not all(isinstance(address, str) for address in given):
+        raise BadMessage(f"{field} is not a plain list of addresses: insert the row anew with one")
+    return tuple(address for address, key in zip(given, known, strict=True) if key not in left_out)
 
 
-def _json(text: str | None) -> dict[str, Any]:
-    return {} if text is None else orjson.loads(text)
+def _json(field: str, text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = orjson.loads(text)
+    except ValueError as error:  # PostgreSQL takes longer numbers and deeper nesting
+        raise BadMessage(
+            f"{field} cannot be read: numbers must be less than 1e308 and nesting at most 1,000 deep; insert the row anew"
+        ) from error
+    if not isinstance(found, dict):
+        raise BadMessage(f"{field} is not a JSON object: insert the row anew with one")
+    return found
 
 
 def _columns(outcomes: Sequence[Outcome]) -> list[list[Any]]:

@@ -111,12 +111,23 @@ class Email:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undecodable:
+    """A claimed row whose content cannot be read. The reason says what to change and repeats nothing of the content."""
+
+    id: UUID
+    attempt_id: AttemptId
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The answer for one id; email only with CLAIMED."""
+    """The answer for one id; with CLAIMED either its email or, where that cannot be read, why not."""
 
     id: UUID
     verdict: Verdict
     email: Email | None = None
+    undecodable: Undecodable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

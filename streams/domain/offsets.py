@@ -47,6 +47,6 @@ class ContiguousOffsets:
         self._committed = position
 
     @property
-    def unfinished(self) -> int:
-        """Records fetched and not finished, those behind a gap included."""
-        return len(self._open) - len(self._finished)
+    def settled(self) -> bool:
+        """Whether all that was fetched is finished, and committed."""
+        return not self._open and self.committable() is None

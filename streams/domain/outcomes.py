@@ -1,14 +1,16 @@
 """From what a call of SES ended with to the outcome that is written, and what has to stop because of it."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from streams.domain.attempts import Email, Outcome, OutcomeKind, Pause, PauseScope
-from streams.domain.backoff import retry_delay_s
+from streams.domain.attempts import Email, Outcome, OutcomeKind, Pause, PauseScope, Undecodable
 from streams.domain.ses_answers import Answer, Fault, without_addresses
 from streams.domain.ses_errors import Meaning
 
 LONGEST_WAKE_S: Final = 60.0
+# Nothing was written: SES never saw the call.
+UNREACHED: Final = frozenset({"tls", "unreachable"})
 ACCOUNT: Final = "*"
 # AWS knows the credentials of this moment and refuses them: they may have been replaced.
 STALE_CREDENTIALS: Final = frozenset({"credentials-expired", "credentials-refused"})
@@ -41,15 +43,16 @@ def outcome_of_call(
     )
 
 
-def delay_of(meant: Meaning, *, attempt: int, random: float, throttle_s: float) -> float:
-    """Until the row is to be looked at again, where it stays pending."""
-    match meant.row.kind:
-        case OutcomeKind.RETRY:
-            return retry_delay_s(attempt, random)
-        case OutcomeKind.THROTTLED:
-            return throttle_s
-        case _:
-            return min(meant.row.pause_s, LONGEST_WAKE_S)
+def uncharged(meant: Meaning) -> Meaning:
+    """The same, to be tried again as after a throttled answer, at no cost to the message."""
+    return replace(meant, row=replace(meant.row, kind=OutcomeKind.THROTTLED))
+
+
+def delay_of(meant: Meaning, *, waits_s: float) -> float:
+    """Until the row is to be looked at again, where it stays pending; waits_s: what its backing off says."""
+    if meant.row.kind in (OutcomeKind.RETRY, OutcomeKind.THROTTLED):
+        return waits_s
+    return min(meant.row.pause_s, LONGEST_WAKE_S)
 
 
 def pause_of(email: Email, meant: Meaning) -> Pause | None:
@@ -65,7 +68,7 @@ def pause_of(email: Email, meant: Meaning) -> Pause | None:
     return Pause(scope=row.pause, value=value, reason=meant.reason, seconds=row.pause_s)
 
 
-def released(email: Email, *, finished: datetime) -> Outcome:
+def released(email: Email, *, finished: datetime, delay_s: float = 0.0) -> Outcome:
     """The claim is given back: SES was not called."""
     return Outcome(
         id=email.id,
@@ -73,6 +76,20 @@ def released(email: Email, *, finished: datetime) -> Outcome:
         number=email.attempt,
         kind=OutcomeKind.RELEASED,
         finished=finished,
+        delay_s=delay_s,
+    )
+
+
+def undecodable(row: Undecodable, *, finished: datetime) -> Outcome:
+    """The row ends, since nobody will ever read it: SES was not called."""
+    return Outcome(
+        id=row.id,
+        attempt_id=row.attempt_id,
+        number=row.attempt,
+        kind=OutcomeKind.UNSENDABLE,
+        finished=finished,
+        error_class="content",
+        reason=row.reason,
     )
 
 

@@ -17,7 +17,10 @@ _DRIFT: Final = 2e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Permits for the first messages of a question. Times are the server's clock, seconds since 1970."""
+    """Permits for the first messages of a question. Times are the server's clock, seconds since 1970.
+
+    was_ahead: the rate's row stood further in the future than permits can reach, so that it began anew from now.
+    """
 
     messages: int
     permits: float
@@ -25,6 +28,7 @@ class Grant:
     start_at: float
     per_second: float
     wait_s: float
+    was_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,12 @@ class ServerClock:
         if self._low > self._high:  # one of the clocks was set
             self._low, self._high = low, high
         self._at = answered_at
+
+    def now(self, at: float) -> float | None:
+        """What the server's clock shows at this time of ours, to half the bounds; None before the first answer."""
+        if self._high == float("inf"):
+            return None
+        return at - (self._low + self._high) / 2
 
     def begin(self, server_time: float) -> float:
         """Our time at which the server's clock shows at least this."""

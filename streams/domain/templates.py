@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from jinja2 import Environment, StrictUndefined, TemplateError, TemplateSyntaxError
+from jinja2 import Environment, StrictUndefined, TemplateSyntaxError
 from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -15,6 +15,8 @@ from streams.domain.errors import BadMessage
 LONGEST_SUBJECT: Final = 2000
 _KEPT: Final = 1000
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+# The only words of Jinja that name the template's own variable and cannot quote what was given.
+_UNDEFINED: Final = re.compile(r"'[A-Za-z_]\w{0,99}' is undefined", re.ASCII)
 
 Render = Callable[[Mapping[str, Any]], str]
 
@@ -92,6 +94,12 @@ def _compiled(environment: Environment, template: Template, part: str, source: s
             f"template {template.name}: line {error.lineno} of its {part} is not valid Jinja2: "
             "correct it in a new version and send again"
         ) from error
+    # Python compiles what Jinja writes: what is nested too deep or has too long numbers fails there, in many ways.
+    except Exception as error:  # a template is a tenant's text, and costs that tenant's mail alone
+        raise BadMessage(
+            f"template {template.name}: its {part} cannot be compiled ({type(error).__name__}): "
+            "make it simpler in a new version and send again"
+        ) from error
 
 
 def _rendered(name: TemplateName, part: str, render: Render, variables: Mapping[str, Any]) -> str:
@@ -99,7 +107,7 @@ def _rendered(name: TemplateName, part: str, render: Render, variables: Mapping[
         return render(variables)
     except UndefinedError as error:
         raise BadMessage(
-            f"template {name}: its {part} needs a variable that was not given ({error}): "
+            f"template {name}: its {part} needs a variable that was not given{_which(error)}: "
             "add it to variables and send again"
         ) from error
     except SecurityError as error:
@@ -107,17 +115,17 @@ def _rendered(name: TemplateName, part: str, render: Render, variables: Mapping[
             f"template {name}: its {part} uses what the sandbox forbids: correct it in a new version"
         ) from error
     # What an expression raises may quote a variable, so that only its kind is told.
-    except (TemplateError, ArithmeticError, TypeError, ValueError, LookupError) as error:
-        raise BadMessage(_broken(name, part, error)) from error
-    except (AttributeError, RecursionError, MemoryError) as error:
-        raise BadMessage(_broken(name, part, error)) from error
+    except Exception as error:  # a template is a tenant's text, and costs that tenant's mail alone
+        raise BadMessage(
+            f"template {name}: its {part} cannot be rendered with these variables ({type(error).__name__}): "
+            "correct the template in a new version, or the variables"
+        ) from error
 
 
-def _broken(name: TemplateName, part: str, error: BaseException) -> str:
-    return (
-        f"template {name}: its {part} cannot be rendered with these variables ({type(error).__name__}): "
-        "correct the template in a new version, or the variables"
-    )
+def _which(error: UndefinedError) -> str:
+    """The variable's name, where Jinja's words can hold nothing else: an attribute's name may be content."""
+    words = str(error)
+    return f" ({words})" if _UNDEFINED.fullmatch(words) else ""
 
 
 def _one_line(name: TemplateName, subject: str) -> str:

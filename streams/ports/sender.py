@@ -61,6 +61,9 @@ class SuppressionFeed(Protocol):
 class SuppressionGuard(Protocol):
     """The suppression table as the sender sees it: what it owns, whether it may be asked, what it says."""
 
+    def tell_time(self, clock: Callable[[], float]) -> None:
+        """From now on ages count by this clock, seconds since 1970."""
+
     def own(self, partitions: frozenset[int]) -> None:
         """From now on these; the tables of those that were owned before are kept."""
 
@@ -85,6 +88,12 @@ class Outbox(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+    def now(self) -> float:
+        """Seconds since 1970 on the server's clock. Unavailable before start()."""
+
+    async def read_clock(self) -> None:
+        """Asks for the time, so that now() is right also while no permits are asked for."""
 
     async def read_pending(self, pointers: Sequence[Pointer]) -> list[Presence]:
         """Of each pointer, in order, whether its row still waits to be sent."""

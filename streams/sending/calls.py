@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
 from streams.domain.attempts import Outcome, OutcomeKind
 from streams.domain.backoff import throttle_delay_s
@@ -14,10 +15,12 @@ from streams.domain.errors import BadMessage
 from streams.domain.mail_content import send_email_body
 from streams.domain.outcomes import (
     STALE_CREDENTIALS,
+    UNREACHED,
     delay_of,
     outcome_of_call,
     pause_of,
     released,
+    uncharged,
     unsendable,
 )
 from streams.domain.pacing import Pace
@@ -25,10 +28,14 @@ from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed
 from streams.domain.ses_errors import Meaning, meaning
 from streams.ports.sender import EmailProvider, SuppressionGuard
 from streams.runtime import metrics
+from streams.sending.outage import Outage
 from streams.sending.signals import Signal
 from streams.sending.work import Done, Work
 
 log = logging.getLogger(__name__)
+
+# What fails before its call in a way that nobody foresaw is looked at again so late: it must not fill the process.
+FAULTY_S: Final = 60.0
 
 
 class Look(StrEnum):
@@ -41,6 +48,7 @@ class Look(StrEnum):
     EXPIRED = "expired"
     SUPPRESSED = "suppressed"
     STALE = "stale"
+    FAULTY = "faulty"
 
 
 class Calls:
@@ -55,6 +63,7 @@ class Calls:
         most: int,
         call_s: float,
         work: Signal,
+        now: Callable[[], float],
     ) -> None:
         self.missed: list[Work] = []
         self.pace = Pace(most)
@@ -65,6 +74,8 @@ class Calls:
         self._most = most
         self._call_s = call_s
         self._work = work
+        self._now = now
+        self._outage = Outage()
         self._tasks: dict[asyncio.Task[None], Work] = {}
         self._closing = False
         self._throttled_until = 0.0
@@ -77,8 +88,8 @@ class Calls:
 
     @property
     def backing_off_s(self) -> float:
-        """SES throttled us: so long nothing new should be asked for."""
-        return max(self._throttled_until - time.monotonic(), 0.0)
+        """SES throttled us or cannot be reached: so long nothing new should be asked for."""
+        return max(self._throttled_until - time.monotonic(), self._outage.backing_off_s)
 
     def start(self, work: Work) -> None:
         task = asyncio.create_task(self._attempt(work))
@@ -133,6 +144,20 @@ class Calls:
             )
             self._end(work, outcome, None)
             return False
+        except (
+            Exception
+        ) as error:  # the body is made of this row alone, so that no later try will do better
+            log.error(
+                "request could not be made in a way nobody foresaw",
+                extra={"action": "sender.body_failed", "outbox_id": str(work.email.id)},
+                exc_info=error,
+            )
+            reason = f"the request for SES could not be made ({type(error).__name__}): correct the row, and report it"
+            outcome = unsendable(
+                work.email, error_class="content", reason=reason, finished=datetime.now(UTC)
+            )
+            self._end(work, outcome, None)
+            return False
         signed = await self._provider.sign(body)
         if isinstance(signed, Fault):
             self._judge(work, signed, datetime.now(UTC))
@@ -149,7 +174,7 @@ class Calls:
             return Look.LEASE
         if now > work.slot.latest:
             return Look.MISSED
-        if pointer.expires is not None and pointer.expires <= datetime.now(UTC):
+        if pointer.expires is not None and pointer.expires.timestamp() <= self._now():
             return Look.EXPIRED
         if not self._guard.usable(pointer.partition):
             return Look.STALE
@@ -182,18 +207,18 @@ class Calls:
         email = work.email
         meant = meaning(seen, sender=email.sender, addresses=email.addresses)
         self._adapt(meant)
+        waits_s = throttle_delay_s(self._throttles, random.random())  # noqa: S311 jitter is no secret
+        if meant.row.name in UNREACHED:
+            charged = self._outage.failed(email.id)
+            waits_s = self._outage.delay_s(email.attempt)
+            meant = meant if charged else uncharged(meant)
         outcome = outcome_of_call(
             email,
             seen,
             meant,
             started=started,
             finished=datetime.now(UTC),
-            delay_s=delay_of(
-                meant,
-                attempt=email.attempt,
-                random=random.random(),  # noqa: S311 jitter is no secret
-                throttle_s=throttle_delay_s(self._throttles, random.random()),  # noqa: S311
-            ),
+            delay_s=delay_of(meant, waits_s=waits_s),
         )
         if outcome.error_class is not None:
             metrics.SENDER_ERRORS.labels(error_class=outcome.error_class).inc()
@@ -203,9 +228,12 @@ class Calls:
         """Slows down after a throttled answer, once an episode; looks for new credentials where they were refused."""
         if meant.row.name in STALE_CREDENTIALS:
             self._provider.forget_credentials()
-        if meant.row.kind is OutcomeKind.ACCEPTED and self.backing_off_s == 0.0:
+        if meant.row.name not in UNREACHED and meant.row.name != "no-credentials":
+            self._outage.ended()
+        throttling = self._throttled_until > time.monotonic()
+        if meant.row.kind is OutcomeKind.ACCEPTED and not throttling:
             self._throttles = 0
-        if meant.row.kind is OutcomeKind.THROTTLED and self.backing_off_s == 0.0:
+        if meant.row.kind is OutcomeKind.THROTTLED and not throttling:
             self._throttles += 1
             pause = throttle_delay_s(self._throttles, random.random())  # noqa: S311 jitter is no secret
             self._throttled_until = time.monotonic() + pause
@@ -216,12 +244,12 @@ class Calls:
         pause = None if meant is None else pause_of(work.email, meant)
         self.done(Done(outcome=outcome, pointer=work.pointer, pause=pause))
 
-    def _release(self, work: Work, look: Look) -> None:
+    def _release(self, work: Work, look: Look, *, delay_s: float = 0.0) -> None:
         log.info(
             "claim is given back, SES was not called",
             extra={"action": "sender.released", "outbox_id": str(work.email.id), "why": look},
         )
-        self._end(work, released(work.email, finished=datetime.now(UTC)), None)
+        self._end(work, released(work.email, finished=datetime.now(UTC), delay_s=delay_s), None)
 
     def _miss(self, work: Work) -> None:
         self.pace.missed(time.monotonic())
@@ -247,4 +275,4 @@ class Calls:
         if work.begun:
             self._judge(work, Fault(kind=FaultKind.BROKEN, written=True), datetime.now(UTC))
         else:
-            self._release(work, Look.STOPPING)
+            self._release(work, Look.FAULTY, delay_s=FAULTY_S)

@@ -1,5 +1,6 @@
 """What the readers of claimed rows get: their own content, or a template's, rendered."""
 
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
@@ -9,6 +10,8 @@ from streams.domain.errors import BadMessage
 from streams.domain.mail_content import own_content
 from streams.domain.templates import Content, Renderer, Template, TemplateName
 from streams.ports.sender import Outbox
+
+log = logging.getLogger(__name__)
 
 _KEPT: Final = 1000
 
@@ -52,6 +55,15 @@ class Contents:
             return self._renderer.render(template, email.variables)
         except BadMessage as error:
             return error
+        except Exception as error:  # the row is claimed: whatever is wrong with it costs it alone
+            log.error(
+                "content could not be made in a way nobody foresaw",
+                extra={"action": "sender.content_failed", "outbox_id": str(email.id)},
+                exc_info=error,
+            )
+            return BadMessage(
+                f"the content could not be made ({type(error).__name__}): correct the row, and report it"
+            )
 
 
 def _name(email: Email) -> TemplateName | None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from streams.domain.attempts import (
     new_attempt_id,
 )
 from streams.domain.errors import BadMessage
-from streams.domain.outcomes import released, unsendable
+from streams.domain.outcomes import released, undecodable, unsendable
 from streams.domain.pacing import Allowance
 from streams.domain.pointers import Pointer
 from streams.ports.sender import Outbox, SuppressionGuard
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 IDLE_S: Final = 0.25
 NO_RATE_S: Final = 1.0
 SHORTEST_WAIT_S: Final = 0.005
+LONGEST_WAIT_S: Final = 1.0
+# Work that waits for longer than that without a permit is a thing to be told.
+STARVING_S: Final = 5.0
 # A row whose slots were missed for so long is given back: its claim was too long ago.
 LONGEST_HOLD_S: Final = 5.0
 
@@ -74,6 +78,7 @@ class Dispatch:
         self._lease = lease
         self._work = work
         self._contents = Contents(outbox)
+        self._starving_since: float | None = None
         # Pointers that this step holds, with the suppression in memory that the database did not confirm.
         self._held: dict[UUID, Pointer] = {}
         self._overruled: dict[UUID, int] = {}
@@ -93,8 +98,20 @@ class Dispatch:
         finally:
             self._put_back(list(self._held.values()))
             self.busy = False
+        self._starving_since = None
         await self._work.wait(IDLE_S)
         return 0.0
+
+    @property
+    def starving(self) -> str | None:
+        """Why readiness is to say that permits are missing; None if they are not."""
+        since = self._starving_since
+        if since is None or time.monotonic() - since <= STARVING_S:
+            return None
+        return (
+            f"no permit of {self.scope} was granted for more than {STARVING_S:g} s while messages wait: "
+            "see whether send_rate.per_second is right, and whether next_free is far ahead of the server's clock"
+        )
 
     def _take(self) -> bool:
         """Holds the next pointers; whether there are any."""
@@ -136,13 +153,13 @@ class Dispatch:
         messages = allowance.grant.messages
         self._put_back(waiting[messages:])
         if not messages:
-            return max(allowance.grant.wait_s, SHORTEST_WAIT_S)
+            return _wait_s(allowance)
         await self._claim(waiting[:messages], allowance)
         return 0.0
 
     async def _close_unsendable(self) -> None:
         """What memory says is suppressed, or the clock expired, is written so if the database confirms it."""
-        now = datetime.now(UTC)
+        now = self._outbox.now()
         for pointer in self._held.values():
             hit = self._guard.hit(
                 pointer.partition, pointer.recipient_key, pointer.tenant, pointer.lane
@@ -152,7 +169,7 @@ class Dispatch:
         asked = [
             p.id
             for p in self._held.values()
-            if p.id in self._overruled or (p.expires is not None and p.expires <= now)
+            if p.id in self._overruled or (p.expires is not None and p.expires.timestamp() <= now)
         ]
         if asked:
             for id_, verdict in (await self._outbox.close_unsendable(asked)).items():
@@ -166,6 +183,15 @@ class Dispatch:
         if answer is None:
             return None
         grant, clock = answer
+        if grant.was_ahead:
+            log.warning(
+                "row of the rate was ahead of the server's clock, it counts from now",
+                extra={"action": "sender.rate_was_ahead", "scope": self.scope},
+            )
+        if grant.messages:
+            self._starving_since = None
+        elif self._starving_since is None:
+            self._starving_since = time.monotonic()
         metrics.SENDER_PERMITS.labels(use="granted").inc(grant.permits)
         return Allowance(grant=grant, clock=clock, terms=terms)
 
@@ -211,11 +237,16 @@ class Dispatch:
         now = datetime.now(UTC)
         for claim in claims:
             pointer = self._held[claim.id]
-            if claim.email is None:
+            if claim.verdict is not Verdict.CLAIMED:
                 self._drop(pointer, claim.verdict)
                 continue
             del self._held[claim.id]
             metrics.SENDER_CLAIMS.labels(verdict=claim.verdict).inc()
+            if claim.undecodable is not None:
+                outcome = undecodable(claim.undecodable, finished=datetime.now(UTC))
+                self._calls.done(Done(outcome=outcome, pointer=pointer))
+            if claim.email is None:
+                continue
             late = (now - pointer.due).total_seconds()
             metrics.SENDER_CLAIM_LATENCY.observe(max(late, 0.0))
             ours.append((pointer, claim.email))
@@ -227,31 +258,34 @@ class Dispatch:
         allowance: Allowance,
         asked_at: float,
     ) -> None:
+        """Whatever happens, each row is called, ends, or is given back."""
         claimed_at = time.monotonic()
+        left = deque(emails)
         try:
             contents = await self._contents.of([email for _, email in emails])
-        except BaseException:
-            for pointer, email in emails:
+            slots = allowance.slots([p.recipients for p, _ in emails])
+            granted_at: float | None = allowance.granted_at
+            for slot, content in zip(slots, contents, strict=False):
+                pointer, email = left[0]
+                if isinstance(content, BadMessage):
+                    self._calls.done(_unsendable(email, pointer, content))
+                else:
+                    work = Work(
+                        email=email,
+                        content=content,
+                        pointer=pointer,
+                        slot=slot,
+                        claimed_at=claimed_at,
+                        begin_by=asked_at + self._lease.lease_s - self._lease.call_s,
+                        overruled=self._overruled.get(email.id),
+                        granted_at=granted_at,
+                    )
+                    self._calls.start(work)
+                    granted_at = None
+                left.popleft()
+        finally:
+            for pointer, email in left:
                 self._calls.done(_released(email, pointer))
-            raise
-        slots = allowance.slots([p.recipients for p, _ in emails])
-        granted_at: float | None = allowance.granted_at
-        for (pointer, email), slot, content in zip(emails, slots, contents, strict=True):
-            if isinstance(content, BadMessage):
-                self._calls.done(_unsendable(email, pointer, content))
-                continue
-            work = Work(
-                email=email,
-                content=content,
-                pointer=pointer,
-                slot=slot,
-                claimed_at=claimed_at,
-                begin_by=asked_at + self._lease.lease_s - self._lease.call_s,
-                overruled=self._overruled.get(email.id),
-                granted_at=granted_at,
-            )
-            self._calls.start(work)
-            granted_at = None
 
     async def _place_missed(self) -> float:
         """Rows that are ours and missed their slots get new ones, or are given back if their claim was long ago."""
@@ -272,9 +306,14 @@ class Dispatch:
                 work.slot, work.granted_at = slot, granted_at
                 self._calls.start(work)
                 granted_at = None
-            return 0.0 if not works else max(allowance.grant.wait_s, SHORTEST_WAIT_S)
+            return 0.0 if not works else _wait_s(allowance)
         finally:
             self._calls.missed = works + self._calls.missed
+
+
+def _wait_s(allowance: Allowance) -> float:
+    """A clock that was set back may say anything."""
+    return min(max(allowance.grant.wait_s, SHORTEST_WAIT_S), LONGEST_WAIT_S)
 
 
 def _released(email: Email, pointer: Pointer) -> Done:

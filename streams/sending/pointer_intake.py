@@ -50,6 +50,7 @@ class PointerIntake:
     ) -> None:
         self.queues = TenantQueues()
         self.halted: str | None = None
+        self._left = False
         self._feed = feed
         self._outbox = outbox
         self._unreadable = unreadable
@@ -66,6 +67,7 @@ class PointerIntake:
     async def fetch(self) -> float:
         """Takes records over as long as there is room; waits for nothing but Kafka."""
         if self.halted is not None:
+            await self._finish_halt()
             return IDLE_S
         lanes = [lane for lane in Lane if self.waiting(lane) < MOST_WAITING]
         now = time.monotonic()
@@ -73,7 +75,7 @@ class PointerIntake:
             self._take(record, now)
         self._news.set()
         if not self._limit.allows(0, now):
-            await self._halt()
+            self._halt()
         return 0.0
 
     def waiting(self, lane: Lane) -> int:
@@ -107,14 +109,23 @@ class PointerIntake:
             self._offsets[record.topic_partition] = offsets = ContiguousOffsets()
             offsets.track(record.offset)
 
-    async def _halt(self) -> None:
+    def _halt(self) -> None:
         self.halted = (
             "too many pointers were unreadable in a short time, so nothing more is read: see the reasons in "
             "<topic>.unreadable, mend what writes them, and start the sender again"
         )
         metrics.CONSUMER_HALTED.labels(stage=STAGE).set(1)
         log.error("too many pointers are unreadable", extra={"action": "sender.halted"})
-        await self._feed.stop()
+
+    async def _finish_halt(self) -> None:
+        """What was taken over is sent, put aside and committed first: whoever starts next begins behind it."""
+        if self._left:
+            return
+        if all(offsets.settled for offsets in self._offsets.values()):
+            self._left = True
+            await self._feed.stop()
+        else:  # keeps the membership; all lanes pause, so that nothing comes
+            await self._feed.fetch((), most=1, timeout_s=IDLE_S)
 
     async def set_aside(self) -> float:
         """Puts unreadable records aside, one after the other; each is finished then."""
@@ -203,7 +214,7 @@ class PointerIntake:
         moved = {tp: offsets.committable() for tp, offsets in self._offsets.items()}
         positions = {tp: position for tp, position in moved.items() if position is not None}
         trackers = {tp: self._offsets[tp] for tp in positions}
-        if positions and self.halted is None and await self._feed.commit(positions):
+        if positions and not self._left and await self._feed.commit(positions):
             for tp, position in positions.items():
                 trackers[tp].committed(position)
         return COMMIT_EVERY_S

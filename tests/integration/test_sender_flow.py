@@ -8,11 +8,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 import devservers
 from streams.adapters.postgres import Database
+from streams.domain.attempts import Email
+from streams.domain.mail_content import send_email_body as make_body
+from streams.domain.templates import Content, Renderer, Template
 from streams.domain.topics import Lane, Topics, unreadable
+from streams.sending import calls
 from tests.integration.sender_rig import (
     Rig,
     hang_up,
@@ -34,6 +38,17 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     async with rig_on(servers.kafka.bootstrap_servers, database_dsn, database, topics) as made:
         yield made
+
+
+async def records_in(rig: Rig, topic: str) -> int:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=rig.bootstrap_servers)
+    await consumer.start()
+    try:
+        numbers = consumer.partitions_for_topic(topic) or ()
+        partitions = [TopicPartition(topic, n) for n in numbers]
+        return sum((await consumer.end_offsets(partitions)).values())
+    finally:
+        await consumer.stop()
 
 
 async def test_committed_rows_are_sent_once_each_and_their_offsets_committed(rig: Rig) -> None:
@@ -271,7 +286,9 @@ async def test_answer_that_does_not_come_in_time_is_unknown(rig: Rig) -> None:
         await rig.all_in("ambiguous", 1)
 
 
-async def test_endpoint_that_is_not_there_is_tried_again_and_charged(rig: Rig) -> None:
+async def test_endpoint_that_is_not_there_for_one_message_is_tried_again_and_charged(
+    rig: Rig,
+) -> None:
     await rig.ses.stop()
     id_ = await insert(rig.database)
     async with running(rig.sender()):
@@ -321,6 +338,143 @@ async def test_template_that_cannot_be_rendered_fails_alone(rig: Rig) -> None:
     assert all("does not exist for tenant default" in reason for reason in reasons[1:])
 
 
+async def test_row_that_cannot_be_read_fails_alone(rig: Rig) -> None:
+    """PostgreSQL takes numbers and nesting that no JSON reader of ours takes; the trouble of one tenant is nobody else's."""
+    await execute(
+        rig.database,
+        "INSERT INTO template (tenant, name, version, subject, text) VALUES ('default', 'welcome', 1, 'Hello', 'Hi')",
+    )
+    given = ['{"n": 1e400}', '{"n": ' + "[" * 1500 + "]" * 1500 + "}"]
+    async with rig.database.transaction() as connection:
+        bad = [
+            await insert(
+                connection, subject=None, text=None, template="welcome", variables=variables
+            )
+            for variables in given
+        ]
+    await rig.fill(20)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 20)
+        await rig.all_in("failed", 2)
+        await rig.all_committed()
+    for id_ in bad:
+        assert "variables cannot be read" in (await row_of(rig.database, id_))["reason"]
+    letters = await one(rig.database, "SELECT count(*) AS n FROM dead_letter")
+    assert letters == {"n": 2}
+
+
+async def test_call_that_cannot_be_made_costs_only_its_row(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug of ours, in making the content of one row and the request of another."""
+    content, body = Renderer.render, make_body
+
+    def render(self: Renderer, template: Template, variables: Any) -> Content:
+        if "fault" in variables:
+            raise OSError("secret")
+        return content(self, template, variables)
+
+    def send_email_body(email: Email, *args: Any, **named: Any) -> bytes:
+        if email.subject == "fault":
+            raise KeyError("secret")
+        return body(email, *args, **named)
+
+    monkeypatch.setattr(Renderer, "render", render)
+    monkeypatch.setattr(calls, "send_email_body", send_email_body)
+    await execute(
+        rig.database,
+        "INSERT INTO template (tenant, name, version, subject, text) VALUES ('default', 'welcome', 1, 'Hello', 'Hi')",
+    )
+    bad = [
+        await insert(rig.database, subject="fault"),
+        await insert(
+            rig.database,
+            subject=None,
+            text=None,
+            template="welcome",
+            variables=json.dumps({"fault": 1}),
+        ),
+    ]
+    await rig.fill(20)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 20)
+        await rig.all_in("failed", 2)
+        await rig.all_committed()
+    reasons = [(await row_of(rig.database, id_))["reason"] for id_ in bad]
+    assert "KeyError" in reasons[0]
+    assert "OSError" in reasons[1]
+    assert "secret" not in "".join(reasons)
+
+
+async def test_outage_of_the_endpoint_costs_no_attempts_where_many_messages_wait(rig: Rig) -> None:
+    """More calls fail than one message has attempts; the one that failed first is charged, once."""
+    await rig.ses.stop()
+    ids = await rig.fill(30)
+
+    async def failures() -> int:
+        found = await one(
+            rig.database,
+            "SELECT count(*) AS n FROM email_attempt WHERE error_class = 'unreachable'",
+        )
+        return int(found["n"])
+
+    async def many() -> bool:
+        return await failures() >= 35
+
+    async with running(rig.sender()):
+        await until(many, 30)
+        states = await rig.states()
+        await rig.ses.start()
+        await rig.all_in("submitted", 30, 60)
+    assert states["failed"] == 0
+    assert sorted(rig.ses.accepted) == sorted(map(str, ids))
+    charged = await one(
+        rig.database,
+        "SELECT count(*) FILTER (WHERE attempts > 1) AS rows, max(attempts) AS most FROM email_outbox",
+    )
+    assert charged["rows"] <= 1
+    assert charged["most"] <= 2
+
+
+async def test_rate_whose_row_is_far_ahead_of_the_clock_does_not_stop_the_mail(rig: Rig) -> None:
+    """As after the server's clock was set back by an hour."""
+    await execute(
+        rig.database, "UPDATE send_rate SET next_free = clock_timestamp() + interval '1 hour'"
+    )
+    await rig.fill(20)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 20, 10)
+    ahead = await one(
+        rig.database,
+        "SELECT extract(epoch FROM next_free - clock_timestamp())::float8 AS s FROM send_rate",
+    )
+    assert ahead["s"] < 1
+
+
+async def test_rate_that_one_large_message_may_have_taken_is_waited_for(rig: Rig) -> None:
+    await rig.rate(1.0)
+    await execute(
+        rig.database, "UPDATE send_rate SET next_free = clock_timestamp() + interval '90 seconds'"
+    )
+    await rig.fill(1)
+    sender = rig.sender()
+    async with running(sender):
+        await until(lambda: "no permit" in sender.health.missing().get("permits", ""))
+        assert rig.ses.calls == []
+        await execute(rig.database, "UPDATE send_rate SET next_free = clock_timestamp()")
+        await rig.all_in("submitted", 1, 10)
+        await ready(sender)
+
+
+async def test_clock_of_this_machine_decides_neither_freshness_nor_expiry(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.suppression_table.time.time", lambda: 4_000_000_000.0)
+    await insert(rig.database, expires_at=datetime.now(UTC) + timedelta(minutes=5))
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 1)
+
+
 async def test_unreadable_pointer_is_set_aside_and_the_others_go_on(rig: Rig) -> None:
     topic = rig.topics.outbox(Lane.TRANSACTIONAL)
     await until(lambda: bool(rig.hand._keys))
@@ -353,7 +507,25 @@ async def test_too_many_unreadable_pointers_stop_the_reading_and_health_says_why
         await until(lambda: "unreadable" in sender.health.missing().get("pointers", ""))
         await insert(rig.database)
         await asyncio.wait_for(rig.hand.carry(), 5)
+        await until(lambda: sender._intake._left)
     assert rig.ses.calls == []
+
+
+async def test_after_a_halt_the_next_sender_begins_behind_what_was_unreadable(rig: Rig) -> None:
+    topic = rig.topics.outbox(Lane.TRANSACTIONAL)
+    await until(lambda: bool(rig.hand._keys))
+    for _ in range(101):
+        await rig.hand.send(topic, b"k", b"nonsense")
+    first, second = rig.sender(), rig.sender()
+    async with running(first):
+        await until(lambda: "unreadable" in first.health.missing().get("pointers", ""))
+        await until(lambda: first._intake._left)
+        await rig.all_committed()
+    await rig.fill(5)
+    async with running(second):
+        await rig.all_in("submitted", 5)
+        await ready(second)
+    assert await records_in(rig, unreadable(topic)) == 101
 
 
 async def test_row_that_is_cancelled_after_its_pointer_came_is_not_sent(rig: Rig) -> None:

@@ -3,16 +3,20 @@
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 import devservers
+from streams.adapters.kafka import create_topics
 from streams.adapters.kafka_suppressions import KafkaSuppressions
 from streams.domain.addresses import RecipientKey
+from streams.domain.errors import Unavailable
 from streams.domain.topics import Lane, Topics
 from streams.suppression_table import SuppressionTable
 
@@ -124,6 +128,40 @@ async def test_changes_come_in_while_partitions_change_hands(
         await follow_until(table, lambda: table.usable(2))
     assert not table.usable(0)
     assert table.hit(1, bob, "shop", Lane.BULK) == 3
+
+
+async def test_topic_that_is_made_anew_is_followed_again_without_a_restart(
+    servers: devservers.Servers, topics: Topics, table: SuppressionTable
+) -> None:
+    async with producing(servers) as producer:
+        await put(producer, topics, ANN, SUPPRESSED)
+        for _ in range(5):
+            await beat(producer, topics)
+        table.own(frozenset({0}))
+        await follow_until(table, lambda: table.usable(0))
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 1
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers.kafka.bootstrap_servers)
+    await admin.start()
+    try:
+        await admin.delete_topics([topics.suppressions])
+    finally:
+        await admin.close()
+    deadline = time.monotonic() + 20
+    while True:  # the name is free again only after a moment
+        try:
+            await create_topics(
+                servers.kafka.bootstrap_servers, topics, partitions=3, replication_factor=1
+            )
+            async with producing(servers) as producer:
+                await beat(producer, topics)
+            break
+        except (KafkaError, Unavailable):
+            assert time.monotonic() < deadline
+    deadline = time.monotonic() + 40
+    while not (table.usable(0) and table.hit(0, ANN, "shop", Lane.BULK) is None):
+        assert time.monotonic() < deadline, table.missing()
+        with suppress(Unavailable):
+            await table.follow()
 
 
 async def test_thousands_of_records_are_loaded_before_anything_is_decided(

@@ -46,7 +46,18 @@ def test_finishing_twice_or_what_was_never_tracked_changes_nothing() -> None:
     for offset in (3, 3, 2, 99):
         offsets.finish(offset)
     assert offsets.committable() == 4
-    assert offsets.unfinished == 1
+    assert not offsets.settled
+
+
+def test_partition_is_settled_once_all_of_it_is_finished_and_committed() -> None:
+    offsets = tracked(3, 4)
+    assert ContiguousOffsets().settled
+    offsets.finish(4)
+    assert not offsets.settled
+    offsets.finish(3)
+    assert not offsets.settled
+    offsets.committed(5)
+    assert offsets.settled
 
 
 def test_record_is_open_until_it_is_finished() -> None:

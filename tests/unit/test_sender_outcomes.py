@@ -60,7 +60,7 @@ def test_refused_outcome_says_class_code_status_and_reason() -> None:
     ],
 )
 def test_row_is_looked_at_again_in_time(seen: Answer, delay: float) -> None:
-    assert delay_of(meant(seen), attempt=1, random=0.0, throttle_s=7.0) == delay
+    assert delay_of(meant(seen), waits_s=7.0) == delay
 
 
 def test_account_stop_pauses_the_account_and_an_unverified_sender_itself() -> None:

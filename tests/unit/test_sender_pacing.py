@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.domain.backoff import LONGEST_RETRY_S, retry_delay_s, throttle_delay_s
+from streams.domain.backoff import throttle_delay_s, unreachable_delay_s
 from streams.domain.pacing import LATENESS_S, Allowance, Grant, Pace, ServerClock, Slot, Terms
 
 SERVER = 1_000_000.0
@@ -121,14 +121,26 @@ def test_lead_rises_at_once_and_falls_slowly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "least", "most"), [(1, 0.5, 1.0), (2, 1.0, 2.0), (4, 4.0, 8.0)]
+    ("in_a_row", "least", "most"), [(1, 0.5, 1.0), (2, 1.5, 3.0), (4, 13.5, 27.0), (9, 30.0, 60.0)]
 )
-def test_retry_waits_longer_each_time_with_jitter(attempt: int, least: float, most: float) -> None:
-    assert retry_delay_s(attempt, 0.0) == least
-    assert least < retry_delay_s(attempt, 0.999) < most
+def test_wait_for_an_unreachable_endpoint_grows_with_jitter(
+    in_a_row: int, least: float, most: float
+) -> None:
+    assert unreachable_delay_s(in_a_row, 0.0) == least
+    assert least < unreachable_delay_s(in_a_row, 0.999) < most
+
+
+def test_five_attempts_of_one_message_outlast_a_short_outage_and_end_within_a_minute() -> None:
+    for random, least, most in ((0.0, 20, 60), (0.999, 20, 60)):
+        assert least <= sum(unreachable_delay_s(n, random) for n in range(1, 5)) <= most
+
+
+def test_server_s_clock_is_known_from_its_answers() -> None:
+    assert ServerClock().now(10.0) is None
+    assert clock(asked_at=10.0, answered_at=10.02).now(15.01) == pytest.approx(SERVER + 5.0)
 
 
 def test_delays_have_a_bound() -> None:
-    assert retry_delay_s(1000, 0.999) < LONGEST_RETRY_S
+    assert unreachable_delay_s(1000, 0.999) < 60.0
     assert throttle_delay_s(1000, 0.999) < 10.0
     assert throttle_delay_s(1, 0.0) == 0.25

@@ -12,6 +12,7 @@ from streams.domain.addresses import RecipientKey
 from streams.domain.errors import BadMessage, Unavailable
 from streams.domain.suppressions import Applied, SuppressionRecord, SuppressionSet
 from streams.domain.topics import Lane
+from streams.runtime import metrics
 from streams.suppression_table import SuppressionTable
 
 ANN = RecipientKey("0123456789abcdef0123456789abcdef")
@@ -190,6 +191,10 @@ def beaten(partition: int, offset: int, at: float = T0) -> SuppressionRecord:
     return heartbeat(at, partition)._replace(offset=offset)
 
 
+def resets_counted() -> float:
+    return float(metrics.CONSUMER_RESETS.labels(stage="sender")._value.get())
+
+
 def table_of(feed: Feed, now: float = T0) -> SuppressionTable:
     return SuppressionTable(feed, staleness_s=30.0, clock=lambda: now)
 
@@ -283,6 +288,72 @@ async def test_after_an_outage_it_takes_up_where_it_was() -> None:
     await table.follow()
     assert feed.asked == [{0: None}, {0: 1}]
     assert table.hit(0, ANN, "shop", Lane.BULK) == 1
+
+
+async def test_topic_that_was_made_anew_is_read_from_its_start_and_caught_up() -> None:
+    feed = Feed(records={0: [beaten(0, 0), record(ANN, rule(), offset=1)]}, ends={0: 2})
+    table = table_of(feed)
+    table.own(frozenset({0, 1}))
+    await table.follow()
+    assert table.usable(0)
+    resets = resets_counted()
+    feed.records = {0: [beaten(0, 0)], 1: [record(BOB, rule(), partition=1)]}
+    feed.ends = {0: 1, 1: 1}
+    feed.followed[0] = 0
+    await table.follow()
+    assert not table.usable(0)
+    assert resets_counted() == resets + 1
+    await table.follow()
+    assert feed.asked[-1] == {0: None, 1: 1}
+    assert table.usable(0)
+    assert table.hit(0, ANN, "shop", Lane.BULK) is None
+    assert table.hit(1, BOB, "shop", Lane.BULK) == 1
+
+
+async def test_topic_that_was_made_anew_and_is_empty_has_no_suppressions() -> None:
+    feed = Feed(records={0: [beaten(0, 0), record(ANN, rule(), offset=1)]}, ends={0: 2})
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    await table.follow()
+    feed.records, feed.ends, feed.followed = {}, {0: 0}, {0: 0}
+    await table.follow()
+    await table.follow()
+    assert table.hit(0, ANN, "shop", Lane.BULK) is None
+    assert "no heartbeat" in (table.missing() or "")
+    feed.records, feed.ends = {0: [beaten(0, 0)]}, {0: 1}
+    await table.follow()
+    assert table.usable(0)
+
+
+async def test_age_counts_by_the_clock_that_the_table_is_told() -> None:
+    feed = Feed(records={0: [beaten(0, 0, at=T0)]}, ends={0: 1})
+    table = table_of(feed, now=T0 + 3600)
+    now = T0
+    table.tell_time(lambda: now)
+    table.own(frozenset({0}))
+    await table.follow()
+    assert table.usable(0)
+    now = T0 + 31
+    assert not table.usable(0)
+
+
+async def test_heartbeat_from_the_future_is_told_once_and_is_fresh_from_its_arrival_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    feed = Feed(records={0: [beaten(0, 0, at=T0 + 3600)]}, ends={0: 2})
+    table = table_of(feed)
+    now = T0
+    table.tell_time(lambda: now)
+    table.own(frozenset({0}))
+    await table.follow()
+    feed.records[0].append(beaten(0, 1, at=T0 + 3601))
+    await table.follow()
+    assert table.usable(0)
+    assert [r.action for r in caplog.records if hasattr(r, "action")] == [
+        "suppressions.heartbeat_ahead"
+    ]
+    now = T0 + 31
+    assert not table.usable(0)
 
 
 async def test_unreadable_record_does_not_stop_the_others() -> None:

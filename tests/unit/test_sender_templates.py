@@ -56,6 +56,39 @@ def test_what_cannot_be_rendered_says_what_to_change(
         render(template(**change), **variables)
 
 
+DEEP = "{% for i in [1] %}" * 25 + "{% endfor %}" * 25
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("{{ name|truncate(-9, leeway=0) }}", "AssertionError"),
+        ("{{ cycler() }}", "RuntimeError"),
+        (DEEP, "SyntaxError"),
+        ("{{ " + "(" * 400 + "1" + ")" * 400 + " }}", r"RecursionError|MemoryError|SyntaxError"),
+        ("{{ " + "9" * 5000 + " }}", "ValueError"),
+    ],
+)
+def test_whatever_a_template_raises_is_a_fault_of_the_template(source: str, error: str) -> None:
+    with pytest.raises(BadMessage, match=error):
+        render(template(text=source), name="Ann and more")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ labels[token] }}",
+        "{{ labels[token].more }}",
+        "{{ token.nope }}",
+        "{{ (token ~ 1).x() }}",
+    ],
+)
+def test_reason_does_not_quote_what_was_given(source: str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        render(template(text=source), name="Ann", labels={}, token="reset-SECRET-123")
+    assert "SECRET" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "source",
     [
