@@ -17,6 +17,7 @@ from streams.domain.mail_content import send_email_body as make_body
 from streams.domain.templates import Content, Renderer, Template
 from streams.domain.topics import Lane, Topics, unreadable
 from streams.sending import calls
+from streams.suppression_table import SuppressionTable
 from tests.integration.sender_rig import (
     Rig,
     hang_up,
@@ -466,11 +467,12 @@ async def test_rate_that_one_large_message_may_have_taken_is_waited_for(rig: Rig
         await ready(sender)
 
 
-async def test_clock_of_this_machine_decides_neither_freshness_nor_expiry(
+async def test_clock_of_this_machine_does_not_decide_what_is_fresh(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams.suppression_table.time.time", lambda: 4_000_000_000.0)
-    await insert(rig.database, expires_at=datetime.now(UTC) + timedelta(minutes=5))
+    defaults = SuppressionTable.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "clock", lambda: 4_000_000_000.0)
+    await insert(rig.database)
     async with running(rig.sender()):
         await rig.all_in("submitted", 1)
 

@@ -1,0 +1,75 @@
+"""The last look before a call."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from streams.domain.attempts import Email
+from streams.domain.pacing import Slot
+from streams.domain.pointers import Pointer
+from streams.domain.records import TopicPartition
+from streams.domain.templates import Content
+from streams.domain.topics import Lane
+from streams.sending.calls import Calls, Look
+from streams.sending.signals import Signal
+from streams.sending.work import Work
+from tests.unit.test_sender_mail_content import EMAIL
+
+FAR = 1e12
+POINTER = Pointer(
+    id=UUID(int=1),
+    tenant="shop",
+    lane=Lane.BULK,
+    recipient_key=EMAIL.recipient_key,
+    due=datetime(2026, 1, 1, tzinfo=UTC),
+    expires=None,
+    recipients=1,
+    sender_domain="example.com",
+    template=None,
+    xid=3,
+    traceparent=None,
+    topic_partition=TopicPartition("mail.outbox.bulk", 0),
+    offset=0,
+)
+
+
+class Unsuppressed:
+    def usable(self, _: int) -> bool:
+        return True
+
+    def hit(self, *_: Any) -> None:
+        return None
+
+
+def work_of(pointer: Pointer, email: Email = EMAIL) -> Work:
+    return Work(
+        email=email,
+        content=Content(subject="Hello", text="Hi", html=None),
+        pointer=pointer,
+        slot=Slot(earliest=0.0, latest=FAR),
+        claimed_at=0.0,
+        begin_by=FAR,
+    )
+
+
+@pytest.mark.parametrize(
+    ("server_is_ahead_s", "look"), [(-3600, Look.GO), (0, Look.GO), (3600, Look.EXPIRED)]
+)
+async def test_expiry_counts_by_the_server_s_clock(server_is_ahead_s: float, look: Look) -> None:
+    now = datetime.now(UTC)
+    calls = Calls(
+        provider=cast(Any, None),
+        guard=cast(Any, Unsuppressed()),
+        configuration_set="mailstreams",
+        most=1,
+        call_s=1.0,
+        work=Signal(),
+        now=lambda: now.timestamp() + server_is_ahead_s,
+    )
+    pointer = replace(POINTER, expires=now + timedelta(seconds=60))
+    assert calls._look(work_of(pointer)) is look
+    behind = replace(POINTER, expires=now - timedelta(seconds=60))
+    assert calls._look(work_of(behind)) is (Look.GO if server_is_ahead_s < 0 else Look.EXPIRED)
