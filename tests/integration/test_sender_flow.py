@@ -470,7 +470,7 @@ async def test_rate_that_one_large_message_may_have_taken_is_waited_for(rig: Rig
 async def test_clock_of_this_machine_does_not_decide_what_is_fresh(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    defaults = SuppressionTable.__init__.__kwdefaults__
+    defaults = SuppressionTable.__init__.__kwdefaults__ or {}
     monkeypatch.setitem(defaults, "clock", lambda: 4_000_000_000.0)
     await insert(rig.database)
     async with running(rig.sender()):
