@@ -33,6 +33,7 @@ MEANING: Final = {
     "sent_to_suppressed": "accepted by SES although suppressed",
     "sent_uncommitted": "sent although rolled back",
     "facts_missing": "facts of SES that PostgreSQL lacks",
+    "twins_made_anew": "second calls under one dedup key that made another row",
     "ledger_accepted": "calls that SES accepted",
 }
 

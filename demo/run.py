@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -50,7 +48,13 @@ class Run:
             self._say(f"everything is settled {settled_s:.1f} s after the last commit")
             ledger = await asyncio.to_thread(self.system.ledger)
             found = await watch.find(pool, ledger)
-            return judge(self.plan, self.committed.ids, self.committed.at, found)
+            return judge(
+                self.plan,
+                self.committed.ids,
+                self.committed.at,
+                found,
+                twins_made_anew=self.committed.twins_with_another_id,
+            )
 
     async def _first_wave(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
         gate = producer.Gate(kills.first_limit() if self.with_kills else 10**9)
@@ -130,8 +134,3 @@ class Run:
 
 async def _equals(count: Any, wanted: int) -> bool:
     return bool(await count == wanted)
-
-
-def logs_of(directory: Path) -> Sequence[Path]:
-    """The logs of the processes."""
-    return sorted(directory.glob("*.log"))

@@ -41,9 +41,14 @@ class Verdict:
 
 
 def judge(
-    plan: Plan, ids: Mapping[int, UUID], committed_at: Mapping[UUID, float], found: Found
+    plan: Plan,
+    ids: Mapping[int, UUID],
+    committed_at: Mapping[UUID, float],
+    found: Found,
+    *,
+    twins_made_anew: int = 0,
 ) -> Verdict:
-    """Every count against what the script says it must be."""
+    """Every count against what the script says it must be. twins_made_anew: calls under a used dedup key that gave another id."""
     accepted = Counter(UUID(call["outbox"]) for call in found.ledger if call["outbox"])
     kinds = {ids[m.number]: m.kind for m in plan.messages if m.number in ids}
     states = Counter(found.states.values())
@@ -69,6 +74,7 @@ def judge(
         "sent_to_suppressed": to_suppressed,
         "sent_uncommitted": len(uncommitted),
         "facts_missing": missing,
+        "twins_made_anew": twins_made_anew,
         "ledger_accepted": len(found.ledger),
         "commit_to_ses_ms_p50": latency[0],
         "commit_to_ses_ms_p99": latency[1],
@@ -158,6 +164,7 @@ def _faults(
         "sent_uncommitted",
         "ambiguous",
         "facts_missing",
+        "twins_made_anew",
     )
     faults += [f"{name} is {numbers[name]} instead of 0" for name in must_be_zero if numbers[name]]
     if unexpected:

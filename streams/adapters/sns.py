@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -28,8 +28,6 @@ KEPT = 32
 KEPT_FAILURES = 256
 FETCHES_AT_A_TIME = 8
 CONFIRM_TIMEOUT_S = 8.0
-
-Fetch = Callable[[str], Awaitable[bytes]]
 
 
 class CertificateFetcher:

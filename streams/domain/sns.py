@@ -50,10 +50,6 @@ class Reason(StrEnum):
         """The answer to SNS: it drops after a 4xx and tries again after a 5xx."""
         return _STATUS.get(self, 403)
 
-    @property
-    def is_refusal(self) -> bool:
-        return self.status != 200
-
 
 _STATUS: Final = {
     Reason.ACCEPTED: 200,

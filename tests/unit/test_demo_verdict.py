@@ -132,6 +132,11 @@ def test_each_fault_is_counted_and_named(number: str, change: Callable[[Found], 
     assert any(fault.startswith(f"{number} is") for fault in found["faults"])
 
 
+def test_a_dedup_key_that_made_another_row_is_a_fault() -> None:
+    judged = judge(PLAN, IDS, COMMITTED_AT, good(), twins_made_anew=1)
+    assert judged.faults == ["twins_made_anew is 1 instead of 0"]
+
+
 @pytest.mark.parametrize(
     "change", [in_state("failed"), in_state("suppressed"), in_state("submitted", Kind.BROKEN)]
 )
