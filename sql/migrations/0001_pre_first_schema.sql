@@ -401,11 +401,12 @@ CREATE FUNCTION utc_text(at timestamptz) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE
 AS $$ SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 
--- Puts each recipient's whole set of suppressions into the feed. The recipients' own rows are locked first, in the order
--- of their keys, then the sets are read by a statement of its own, so that it sees all that committed before the lock
+-- Puts each recipient's whole set of suppressions into the feed. The recipients' own rows are made or locked first, in the
+-- order of their keys, then the sets are read by a statement of its own, so that it sees all that committed before the lock
 -- was given, and the sequence is drawn last: the last record of a key is the table's truth.
+-- Without sequential scans, since a plan made while the tables were small would take hours for a million keys.
 CREATE FUNCTION announce_suppressions(keys text[]) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan TO off
 AS $$
 DECLARE
   announced integer;
@@ -414,9 +415,10 @@ BEGIN
     RAISE EXCEPTION 'suppressions are changed in READ COMMITTED transactions only, this one is %', upper(current_setting('transaction_isolation'))
       USING ERRCODE = 'invalid_transaction_state', HINT = 'Start the transaction with ISOLATION LEVEL READ COMMITTED.';
   END IF;
-  INSERT INTO suppressed_recipient (recipient_key)
-  SELECT DISTINCT k FROM unnest(keys) AS k ORDER BY k ON CONFLICT DO NOTHING;
-  PERFORM FROM suppressed_recipient WHERE recipient_key = ANY (keys) ORDER BY recipient_key FOR UPDATE;
+  -- A row that is there is locked and left as it is.
+  INSERT INTO suppressed_recipient AS r (recipient_key)
+  SELECT DISTINCT k FROM unnest(keys) AS k ORDER BY k
+  ON CONFLICT (recipient_key) DO UPDATE SET recipient_key = r.recipient_key WHERE false;
   INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload)
   SELECT 'suppressions', r.recipient_key, 'suppressions', (
     SELECT jsonb_build_object('suppressions', jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
@@ -425,8 +427,7 @@ BEGIN
     FROM suppression AS s
     WHERE s.recipient_key = r.recipient_key AND (s.expires IS NULL OR s.expires > clock_timestamp())
     HAVING count(*) > 0)
-  FROM suppressed_recipient AS r
-  WHERE r.recipient_key = ANY (keys)
+  FROM (SELECT DISTINCT k AS recipient_key FROM unnest(keys) AS k) AS r
   ORDER BY r.recipient_key;
   GET DIAGNOSTICS announced = ROW_COUNT;
   RETURN announced;
