@@ -14,6 +14,7 @@ from streams.simulator.event_records import SendingAccount
 from streams.simulator.faults import AnswerGate, FaultScript
 from streams.simulator.ledger import Ledger
 from streams.simulator.outcomes import Rule, read_rules
+from streams.simulator.regions import sns_host
 from streams.simulator.send_api import SendApi, SendingState
 from streams.simulator.ses_api import SesApi
 from streams.simulator.settings import SimulatorSettings
@@ -23,6 +24,8 @@ from streams.simulator.sns_api import SnsApi
 from streams.simulator.sns_delivery import DeliverySettings, SnsDeliveries
 from streams.simulator.sns_signing import Signer, SigningIdentity, ThreadSigner, make_identity
 from streams.simulator.sns_topic import Topic
+from streams.simulator.sqs_api import SqsApi
+from streams.simulator.sqs_queue import Queues
 from streams.simulator.strict import Fields, read_document
 from streams.simulator.suppression_list import Suppressed, SuppressionList
 
@@ -52,8 +55,9 @@ async def assemble(settings: SimulatorSettings, subscribe: Callable[[str], None]
     topic = Topic(
         arn=settings.topic_arn, region=settings.region, versions=settings.signature_version
     )
+    queues = Queues(region=settings.region, account_id=settings.account_id)
     deliveries = SnsDeliveries(
-        topic=topic, signer=signer, settings=_delivery(settings, identity), random=random
+        queues=queues, signer=signer, settings=_delivery(settings, identity), random=random
     )
     state = _sending_state(settings)
     events = EventPublisher(
@@ -89,7 +93,14 @@ async def assemble(settings: SimulatorSettings, subscribe: Callable[[str], None]
     app.router.add_routes(control.routes())
     app.router.add_get("/health", _health)
     app.router.add_get(identity.certificate_path, _certificate(identity))
-    app.router.add_post("/", sns_api.handle)
+    sqs_api = SqsApi(
+        queues=queues,
+        account_id=settings.account_id,
+        region=settings.region,
+        verifier=verifier,
+    )
+    app.router.add_post("/", _query(sqs_api, sns_api))
+    app.router.add_post(f"/{settings.account_id}/{{queue}}", sqs_api.handle)
     app.router.add_get("/", sns_api.handle)
     return Parts(
         app=app,
@@ -113,6 +124,7 @@ def _delivery(settings: SimulatorSettings, identity: SigningIdentity) -> Deliver
         timeout_s=settings.delivery_timeout_s,
         retry_time_scale=settings.retry_time_scale,
         concurrency=settings.concurrent_deliveries,
+        host=sns_host(settings.region),
         certificate_path=identity.certificate_path,
     )
 
@@ -160,6 +172,14 @@ def _ses_api(
         scope=ses_scope(settings.region),
         limit=CallLimit(per_second=settings.other_calls_per_s),
     )
+
+
+def _query(sqs_api: SqsApi, sns_api: SnsApi) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        api = sqs_api if sqs_api.wants(request) else sns_api
+        return await api.handle(request)
+
+    return handle
 
 
 def _certificate(identity: SigningIdentity) -> Handler:

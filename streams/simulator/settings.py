@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from streams.simulator.regions import partition
+
 
 class BadSettingError(ValueError):
     """A setting out of its bounds; the text names it."""
@@ -105,4 +107,4 @@ class SimulatorSettings:
 
     @property
     def topic_arn(self) -> str:
-        return f"arn:aws:sns:{self.region}:{self.account_id}:{self.topic_name}"
+        return f"arn:{partition(self.region)}:sns:{self.region}:{self.account_id}:{self.topic_name}"

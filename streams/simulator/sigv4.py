@@ -60,6 +60,16 @@ def sns_scope(region: str) -> Scope:
     )
 
 
+def sqs_scope(region: str) -> Scope:
+    return Scope(
+        region=region,
+        service="sqs",
+        missing_code="MissingAuthenticationToken",
+        incomplete_code="IncompleteSignature",
+        unknown_key_code="InvalidClientTokenId",
+    )
+
+
 def canonical_request(request: SignedRequest, signed_headers: list[str]) -> str:
     """The text that both sides hash; paths are encoded once more, as everywhere but on S3."""
     headers = "".join(

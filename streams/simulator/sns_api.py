@@ -30,6 +30,7 @@ from streams.simulator.sns_topic import (
 Parameters = dict[str, str]
 _NAMESPACE = "http://sns.amazonaws.com/doc/2010-03-31/"
 _UNSIGNED = ("ConfirmSubscription", "Unsubscribe")
+_QUEUE_ARN = re.compile(r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,80}")
 _ENTRY = re.compile(r"Attributes\.entry\.(\d+)\.key")
 
 
@@ -88,12 +89,18 @@ class SnsApi:
     def subscribe(
         self, protocol: str, endpoint: str, attributes: SubscriptionAttributes
     ) -> Subscription:
-        """Subscribe an endpoint and send it a confirmation request unless it is confirmed."""
+        """Subscribe an endpoint and ask it for confirmation unless it is confirmed.
+
+        A queue of the subscriber's own account needs no confirmation.
+        """
         now = time.time()
         subscription = self._topic.subscribe(
             protocol=protocol, endpoint=endpoint, attributes=attributes, now=now
         )
-        if subscription.state is SubscriptionState.PENDING:
+        if subscription.state is SubscriptionState.PENDING and protocol == "sqs":
+            self._topic.confirm(token=subscription.token, authenticated_unsubscribe=True, now=now)
+            self._confirmed(subscription)
+        elif subscription.state is SubscriptionState.PENDING:
             message = sns_envelopes.subscription_confirmation(self._topic, subscription, now)
             self._deliveries.put(message, subscription, counted=False)
         return subscription
@@ -121,10 +128,7 @@ class SnsApi:
             _required(call.parameters, "Protocol"),
             _required(call.parameters, "Endpoint"),
         )
-        if protocol not in ("http", "https"):
-            raise invalid_parameter(f"Does not support this protocol string: {protocol}")
-        if not endpoint.startswith(f"{protocol}://"):
-            raise invalid_parameter("Endpoint must match the specified protocol")
+        _check_endpoint(protocol, endpoint)
         attributes = SubscriptionAttributes()
         for name, value in _attributes(call.parameters):
             attributes = read_attribute(attributes, name, value)
@@ -152,8 +156,9 @@ class SnsApi:
         if subscription.authenticated_unsubscribe and not call.signed:
             raise _authorization_error("Unsubscribe needs a signed call for this subscription")
         self._topic.unsubscribe(subscription.arn)
-        message = sns_envelopes.unsubscribe_confirmation(self._topic, subscription, time.time())
-        self._deliveries.put(message, subscription, counted=False)
+        if subscription.protocol != "sqs":
+            message = sns_envelopes.unsubscribe_confirmation(self._topic, subscription, time.time())
+            self._deliveries.put(message, subscription, counted=False)
         return ""
 
     def _list(self, _call: _Call) -> str:
@@ -242,6 +247,16 @@ class SnsApi:
             + _tag("Endpoint", subscription.endpoint)
             + _tag("TopicArn", subscription.topic_arn)
         )
+
+
+def _check_endpoint(protocol: str, endpoint: str) -> None:
+    if protocol not in ("http", "https", "sqs"):
+        raise invalid_parameter(f"Does not support this protocol string: {protocol}")
+    if protocol == "sqs":
+        if not _QUEUE_ARN.fullmatch(endpoint):
+            raise invalid_parameter("SQS endpoint ARN")
+    elif not endpoint.startswith(f"{protocol}://"):
+        raise invalid_parameter("Endpoint must match the specified protocol")
 
 
 def _required(parameters: Parameters, name: str) -> str:

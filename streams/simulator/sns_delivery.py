@@ -19,7 +19,8 @@ from streams.simulator import sns_envelopes
 from streams.simulator.clock import iso_milliseconds
 from streams.simulator.sns_envelopes import SnsMessage
 from streams.simulator.sns_signing import Signer, text_to_sign
-from streams.simulator.sns_topic import Subscription, SubscriptionState, Topic
+from streams.simulator.sns_topic import Subscription, SubscriptionState
+from streams.simulator.sqs_queue import Queues
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +46,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A notification that SNS has given up; `queue` None: it would be lost."""
+    """A notification that SNS has given up; lost unless it is `queued` in its dead-letter queue."""
 
     queue: str | None
+    queued: bool
     subscription_arn: str
     message: SnsMessage
     envelope: dict[str, str]
@@ -58,6 +60,7 @@ class DeadLetter:
     def as_json(self) -> dict[str, Any]:
         return {
             "queue": self.queue,
+            "queued": self.queued,
             "subscription_arn": self.subscription_arn,
             "sns_message_id": self.message.message_id,
             "tries": self.tries,
@@ -72,6 +75,8 @@ class DeliverySettings:
     timeout_s: float
     retry_time_scale: float
     concurrency: int
+    host: str
+    """The URL of SNS in the region, as envelopes name it."""
     certificate_path: str
 
 
@@ -88,14 +93,14 @@ class SnsDeliveries:
     """Sends what is put in; at least once, in no promised order."""
 
     def __init__(
-        self, *, topic: Topic, signer: Signer, settings: DeliverySettings, random: Random
+        self, *, queues: Queues, signer: Signer, settings: DeliverySettings, random: Random
     ) -> None:
         self.dead_letters: list[DeadLetter] = []
         self.delivered = 0
         self.dropped = 0
         self.retries = 0
         self.pending = 0
-        self._topic = topic
+        self._queues = queues
         self._signer = signer
         self._settings = settings
         self._random = random
@@ -159,6 +164,8 @@ class SnsDeliveries:
             message.signature = base64.b64encode(signature).decode()
         delivery.tries += 1
         body = self._body(message, subscription)
+        if subscription.protocol == "sqs":
+            return self._enqueue(delivery, subscription.endpoint, body)
         headers = sns_envelopes.headers(message, subscription)
         try:
             status = await _post(session, subscription.endpoint, body, headers)
@@ -168,6 +175,15 @@ class SnsDeliveries:
         delivery.last_error = f"status {status}"
         return verdict_of(status)
 
+    def _enqueue(self, delivery: Delivery, queue_arn: str, body: bytes) -> Verdict:
+        """A queue that is not there is an error of the subscriber: not tried again."""
+        queue = self._queues.find(queue_arn)
+        if queue is None:
+            delivery.last_error = "queue does not exist"
+            return Verdict.REFUSED
+        queue.put(body.decode(), now=asyncio.get_running_loop().time(), at=time.time())
+        return Verdict.DELIVERED
+
     def _body(self, message: SnsMessage, subscription: Subscription) -> bytes:
         if subscription.attributes.raw and message.type == "Notification":
             return message.text.encode()
@@ -175,7 +191,7 @@ class SnsDeliveries:
 
     def _envelope(self, message: SnsMessage, subscription: Subscription) -> dict[str, str]:
         return sns_envelopes.envelope(
-            message, subscription, self._topic, self._settings.certificate_path
+            message, subscription.arn, self._settings.host, self._settings.certificate_path
         )
 
     def _apply(self, verdict: Verdict, delivery: Delivery) -> None:
@@ -221,14 +237,19 @@ class SnsDeliveries:
         )
         self._settle(delivery)
         subscription.dead += 1
+        error = delivery.last_error
+        queue_arn = subscription.attributes.dead_letter_queue
+        body = self._body(delivery.message, subscription)
+        queued = queue_arn is not None and self._enqueue(delivery, queue_arn, body)
         self.dead_letters.append(
             DeadLetter(
-                queue=subscription.attributes.dead_letter_queue,
+                queue=queue_arn,
+                queued=queued is Verdict.DELIVERED,
                 subscription_arn=subscription.arn,
                 message=delivery.message,
                 envelope=self._envelope(delivery.message, subscription),
                 tries=delivery.tries,
-                error=delivery.last_error,
+                error=error,
                 at=time.time(),
             )
         )

@@ -1,6 +1,8 @@
 """The JSON documents and headers that SNS posts to an endpoint."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+from urllib.parse import urlencode
 
 from streams.simulator.clock import iso_milliseconds
 from streams.simulator.identifiers import random_uuid
@@ -82,16 +84,21 @@ def _confirmation(
 
 
 def envelope(
-    message: SnsMessage, subscription: Subscription, topic: Topic, certificate_path: str
+    message: SnsMessage, subscription_arn: str, host: str, certificate_path: str
 ) -> dict[str, str]:
-    """The signed document as one subscriber gets it."""
+    """The signed document as one subscriber gets it; `host` is the URL of SNS in the region."""
     document = dict(message.fields)
     document["SignatureVersion"] = message.signature_version
     document["Signature"] = message.signature or ""
-    document["SigningCertURL"] = topic.certificate_url(certificate_path)
+    document["SigningCertURL"] = f"{host}{certificate_path}"
     if message.type == "Notification":
-        document["UnsubscribeURL"] = topic.unsubscribe_url(subscription.arn)
+        document["UnsubscribeURL"] = f"{host}/?{_unsubscribe_query(subscription_arn)}"
     return document
+
+
+@lru_cache(maxsize=64)
+def _unsubscribe_query(subscription_arn: str) -> str:
+    return urlencode({"Action": "Unsubscribe", "SubscriptionArn": subscription_arn})
 
 
 def headers(message: SnsMessage, subscription: Subscription) -> dict[str, str]:

@@ -4,11 +4,11 @@ import asyncio
 import secrets
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from urllib.parse import urlencode
 
 from streams.simulator.identifiers import random_uuid
 from streams.simulator.refusals import RefusedError
+from streams.simulator.regions import sns_host
 from streams.simulator.retry_policy import RetryPolicy
 from streams.simulator.settings import SignatureVersions
 from streams.simulator.sns_signing import VersionChoice
@@ -74,7 +74,7 @@ class Topic:
         self.arn = arn
         self.versions = VersionChoice(versions)
         self.subscriptions: dict[str, Subscription] = {}
-        self._host = f"https://sns.{region}.amazonaws.com"
+        self._host = sns_host(region)
 
     @property
     def confirmed(self) -> list[Subscription]:
@@ -126,12 +126,6 @@ class Topic:
         query = urlencode({"Action": "ConfirmSubscription", "TopicArn": self.arn, "Token": token})
         return f"{self._host}/?{query}"
 
-    def unsubscribe_url(self, subscription_arn: str) -> str:
-        return f"{self._host}/?{_unsubscribe_query(subscription_arn)}"
-
-    def certificate_url(self, path: str) -> str:
-        return f"{self._host}{path}"
-
 
 def _again(
     subscription: Subscription, attributes: SubscriptionAttributes, now: float
@@ -150,8 +144,3 @@ def _again(
 
 def _new_token() -> str:
     return secrets.token_hex(128)
-
-
-@lru_cache(maxsize=64)
-def _unsubscribe_query(subscription_arn: str) -> str:
-    return urlencode({"Action": "Unsubscribe", "SubscriptionArn": subscription_arn})

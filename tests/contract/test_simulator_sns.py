@@ -269,9 +269,10 @@ async def test_raw_delivery_removes_the_envelope(
     [
         ({"TopicArn": TOPIC_ARN + "-other"}, "NotFound"),
         (
-            {"Protocol": "sqs", "Endpoint": "arn:aws:sqs:eu-central-1:111122223333:q"},
+            {"Protocol": "sqs", "Endpoint": "arn:aws:sns:eu-central-1:111122223333:q"},
             "InvalidParameter",
         ),
+        ({"Protocol": "email", "Endpoint": "ann@example.com"}, "InvalidParameter"),
         ({"Protocol": "https"}, "InvalidParameter"),
         ({"Attributes": {"FilterPolicy": "{}"}}, "InvalidParameter"),
         ({"Attributes": {"DeliveryPolicy": "{"}}, "InvalidParameter"),
