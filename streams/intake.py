@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from streams.domain.delivery_events import DeliveryEvent, encode
+from streams.domain.delivery_events import CONTENT_TYPE, DeliveryEvent, encode
 from streams.domain.errors import BadMessage, Misconfigured, Unavailable
 from streams.domain.records import NewRecord, Record
 from streams.domain.ses_events import Notice, NoticeKind, read_notice
@@ -191,7 +191,7 @@ class Intake:
         if not notice.events:
             return
         trace = notice.traceparent
-        headers = () if trace is None else (("traceparent", trace.encode()),)
+        headers = (CONTENT_TYPE, *(() if trace is None else (("traceparent", trace.encode()),)))
         await self._publisher.publish([self._record(event, headers) for event in notice.events])
         for event in notice.events:
             metrics.EVENTS_PUBLISHED.labels(type=event.type).inc()

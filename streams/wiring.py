@@ -51,6 +51,7 @@ def relay(config: Settings) -> Stage:
     from streams.adapters.kafka_batches import KafkaBatches
     from streams.adapters.relay_store import RelayStore
     from streams.adapters.replication import ReplicationConnection
+    from streams.domain.delivery_events import CONTENT_TYPE
     from streams.domain.slots import PUBLICATION
     from streams.relay import Relay
 
@@ -65,6 +66,7 @@ def relay(config: Settings) -> Stage:
         config.kafka_bootstrap_servers,
         topic_prefix=config.topic_prefix,
         kinds=kinds,
+        content_types={names.delivery_events: CONTENT_TYPE},
         linger_s=config.relay_linger_ms / 1000,
         max_rows=config.relay_max_in_flight_rows,
         max_bytes=config.relay_max_in_flight_bytes,

@@ -340,6 +340,8 @@ CREATE INDEX email_event_provider ON email_event (provider_message_id) WHERE pro
 CREATE INDEX email_event_unmatched ON email_event (received) WHERE outbox_id IS NULL;
 -- Serves find_unattributed_events.
 CREATE INDEX email_event_unattributed ON email_event (recipient_key) WHERE outbox_id IS NULL;
+-- Serves find_evidence, find_evidence_keys and lift_suppressions: what a recipient's suppressions can rest on.
+CREATE INDEX email_event_evidence ON email_event (recipient_key) WHERE type IN ('bounced', 'complained', 'unsubscribed');
 
 -- The facts of one message and recipient. Times only merge (earliest of each), columns of a bounce come from one event.
 CREATE TABLE recipient_outcome (
@@ -364,13 +366,16 @@ CREATE TABLE recipient_outcome (
   PRIMARY KEY (outbox_id, recipient_key)
 );
 
--- Per tenant ('*': unknown) and recipient, over all messages.
+-- Per tenant ('*': unknown) and recipient, over all messages. The streak: messages that bounced softly since the last delivery,
+-- and when the first of them did; what was lifted counts in it, though it suppresses no more.
 CREATE TABLE recipient_state (
   tenant text NOT NULL,
   recipient_key text NOT NULL,
   last_delivery timestamptz,
   hard_bounce timestamptz,
   complaint timestamptz,
+  soft_bounce_streak integer NOT NULL DEFAULT 0 CHECK (soft_bounce_streak >= 0),
+  soft_bounces_since timestamptz,
   PRIMARY KEY (tenant, recipient_key)
 );
 
@@ -384,6 +389,8 @@ CREATE TABLE suppression (
   reason text NOT NULL CHECK (reason IN ('hard-bounce', 'complaint', 'soft-bounces', 'unsubscribed', 'provider-suppression', 'manual')),
   evidence_id text,
   evidence_at timestamptz,
+  -- The complaint names several people, of whom only one complained.
+  unattributed boolean NOT NULL DEFAULT false,
   rule_version integer NOT NULL DEFAULT 1,
   created timestamptz NOT NULL DEFAULT clock_timestamp(),
   expires timestamptz,
@@ -450,6 +457,138 @@ CREATE TRIGGER announce_insert AFTER INSERT ON suppression REFERENCING NEW TABLE
 CREATE TRIGGER announce_update AFTER UPDATE ON suppression REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION suppression_changed();
 CREATE TRIGGER announce_delete AFTER DELETE ON suppression REFERENCING OLD TABLE AS changed_rows FOR EACH STATEMENT EXECUTE FUNCTION suppression_changed();
 
+-- Lifts are facts: evidence at or before the time of a lift never suppresses again, newer evidence does. '*' stands for every
+-- recipient, tenant, lane or reason.
+CREATE TABLE suppression_log (
+  id uuid PRIMARY KEY DEFAULT uuid_v7(),
+  recipient_key text NOT NULL CHECK (recipient_key ~ '^([*]|[0-9a-f]{32})$'),
+  tenant text NOT NULL DEFAULT '*',
+  lane text NOT NULL DEFAULT '*' CHECK (lane IN ('*', 'transactional', 'bulk')),
+  reason text NOT NULL DEFAULT '*' CHECK (reason IN ('*', 'hard-bounce', 'complaint', 'soft-bounces', 'unsubscribed', 'provider-suppression', 'manual')),
+  at timestamptz NOT NULL,
+  by_whom text NOT NULL CHECK (by_whom <> ''),
+  why text NOT NULL CHECK (why <> ''),
+  rule_version integer
+);
+-- Serves lock_suppressions.
+CREATE INDEX suppression_log_recipient ON suppression_log (recipient_key);
+
+-- What has to be deleted from the account-level list of SES, since a lift here alone would not let mail through. Without an
+-- address it cannot be; then a person has to. The only place outside email_outbox with addresses: erasure empties it too.
+CREATE TABLE provider_unlisting (
+  recipient_key text PRIMARY KEY,
+  address text,
+  requested timestamptz NOT NULL DEFAULT clock_timestamp(),
+  due timestamptz NOT NULL DEFAULT clock_timestamp(),
+  tries integer NOT NULL DEFAULT 0
+);
+-- Serves the duty that works it off.
+CREATE INDEX provider_unlisting_due ON provider_unlisting (due) WHERE address IS NOT NULL;
+
+-- Whoever puts in or withdraws suppressions by evidence locks the recipients first, and only then looks at the lifts.
+CREATE FUNCTION lock_suppressions(keys text[]) RETURNS SETOF suppression_log
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan TO off
+AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'suppressions are changed in READ COMMITTED transactions only, this one is %', upper(current_setting('transaction_isolation'))
+      USING ERRCODE = 'invalid_transaction_state', HINT = 'Start the transaction with ISOLATION LEVEL READ COMMITTED.';
+  END IF;
+  INSERT INTO suppressed_recipient AS r (recipient_key)
+  SELECT DISTINCT k FROM unnest(keys) AS k ORDER BY k
+  ON CONFLICT (recipient_key) DO UPDATE SET recipient_key = r.recipient_key WHERE false;
+  RETURN QUERY
+  SELECT l.* FROM suppression_log AS l WHERE l.recipient_key = '*'
+  UNION ALL
+  SELECT l.* FROM suppression_log AS l WHERE l.recipient_key = ANY (keys);
+END
+$$;
+COMMENT ON FUNCTION lock_suppressions(text[]) IS 'Locks the suppressions of these recipients until the transaction ends, in the order of their keys; returns the lifts that concern them.';
+
+CREATE FUNCTION address_of(key text) RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+AS $$
+  SELECT a.address
+  FROM email_event AS e
+  JOIN email_outbox AS o ON o.id = e.outbox_id
+  CROSS JOIN LATERAL (
+    SELECT o.recipient AS address, o.recipient_key AS key
+    UNION ALL SELECT * FROM unnest(o.cc, o.cc_keys)
+    UNION ALL SELECT * FROM unnest(o.bcc, o.bcc_keys)) AS a
+  WHERE e.recipient_key = address_of.key AND e.type IN ('bounced', 'complained', 'unsubscribed') AND a.key = address_of.key
+  LIMIT 1
+$$;
+COMMENT ON FUNCTION address_of(text) IS 'The address of a recipient of whom there is evidence, as mail was sent to it; null if no outbox row tells.';
+
+CREATE FUNCTION lift_suppressions(
+  keys text[], tenants text[], lanes text[], reasons text[], by_whom text, why text,
+  addresses text[] DEFAULT NULL, rules integer DEFAULT NULL
+) RETURNS TABLE (recipient_key text, tenant text, lane text, reason text, evidence_id text, evidence_at timestamptz)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan TO off
+AS $$
+#variable_conflict use_column
+DECLARE
+  evidence CONSTANT text[] := ARRAY['hard-bounce', 'complaint', 'provider-suppression'];
+BEGIN
+  IF cardinality(keys) IS DISTINCT FROM cardinality(tenants) OR cardinality(keys) IS DISTINCT FROM cardinality(lanes)
+    OR cardinality(keys) IS DISTINCT FROM cardinality(reasons) OR cardinality(keys) <> cardinality(addresses) THEN
+    RAISE EXCEPTION 'keys, tenants, lanes, reasons and addresses of lift_suppressions are of different length'
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  IF '*' = ANY (keys) THEN
+    -- A recipient that has no row yet may be about to get one by evidence of before.
+    LOCK TABLE suppressed_recipient IN EXCLUSIVE MODE;
+  END IF;
+  PERFORM lock_suppressions(array_remove(keys, '*'));
+  RETURN QUERY
+  WITH asked AS MATERIALIZED (
+    SELECT a.recipient_key, a.tenant, a.lane, a.reason, a.address,
+      -- The clock of the provider may be a little ahead of ours: all that is known at this moment counts.
+      greatest(clock_timestamp(), (
+        SELECT max(e.at) FROM email_event AS e
+        WHERE e.recipient_key = a.recipient_key AND e.type IN ('bounced', 'complained', 'unsubscribed')
+          AND e.at < clock_timestamp() + interval '1 hour')) AS at
+    FROM unnest(keys, tenants, lanes, reasons, coalesce(addresses, array_fill(NULL::text, ARRAY[cardinality(keys)])))
+      AS a (recipient_key, tenant, lane, reason, address)
+  ),
+  logged AS (
+    INSERT INTO suppression_log (recipient_key, tenant, lane, reason, at, by_whom, why, rule_version)
+    SELECT DISTINCT a.recipient_key, a.tenant, a.lane, a.reason, a.at, lift_suppressions.by_whom, lift_suppressions.why, rules FROM asked AS a
+  ),
+  gone AS (
+    DELETE FROM suppression AS s USING asked AS a
+    WHERE s.recipient_key = a.recipient_key AND a.tenant IN ('*', s.tenant) AND a.lane IN ('*', s.lane) AND a.reason IN ('*', s.reason)
+      AND (s.evidence_at IS NULL OR s.evidence_at <= a.at)
+    RETURNING s.recipient_key, s.tenant, s.lane, s.reason, s.evidence_id, s.evidence_at
+  ),
+  gone_everywhere AS (
+    DELETE FROM suppression AS s USING asked AS a
+    WHERE a.recipient_key = '*' AND a.tenant IN ('*', s.tenant) AND a.lane IN ('*', s.lane) AND a.reason IN ('*', s.reason)
+      AND (s.evidence_at IS NULL OR s.evidence_at <= a.at)
+      AND NOT EXISTS (SELECT FROM asked AS own WHERE own.recipient_key = s.recipient_key)
+    RETURNING s.recipient_key, s.tenant, s.lane, s.reason, s.evidence_id, s.evidence_at
+  ),
+  lifted AS (
+    SELECT * FROM gone UNION ALL SELECT * FROM gone_everywhere
+  ),
+  unlisted AS (
+    INSERT INTO provider_unlisting AS p (recipient_key, address)
+    SELECT n.recipient_key, coalesce(max(n.address), address_of(n.recipient_key))
+    FROM (
+      SELECT l.recipient_key, (SELECT max(a.address) FROM asked AS a WHERE a.recipient_key = l.recipient_key) AS address
+      FROM lifted AS l WHERE l.reason = ANY (evidence)
+      UNION ALL
+      -- SES may list an address that we do not know of.
+      SELECT a.recipient_key, a.address FROM asked AS a
+      WHERE a.recipient_key <> '*' AND a.tenant = '*' AND a.lane = '*' AND (a.reason = '*' OR a.reason = ANY (evidence))) AS n
+    GROUP BY n.recipient_key
+    ON CONFLICT (recipient_key) DO UPDATE SET address = coalesce(excluded.address, p.address), requested = excluded.requested, due = excluded.due, tries = 0
+  )
+  SELECT l.recipient_key, l.tenant, l.lane, l.reason, l.evidence_id, l.evidence_at FROM lifted AS l;
+END
+$$;
+COMMENT ON FUNCTION lift_suppressions IS 'Lifts in the caller''s transaction: the n-th members of the arrays say what, ''*'' stands for all; returns the suppressions that are gone. Where SES may list the recipient too, it is put into provider_unlisting, with the address if it is given or known from mail to it.';
+
 -- Pointers and life-cycle events -----------------------------------------------------------------------------------
 
 CREATE FUNCTION outbox_pointer(row_of email_outbox, due timestamptz) RETURNS jsonb
@@ -475,10 +614,24 @@ AS $$
     'time', utc_text(clock_timestamp()),
     'subject', row_of.recipient_key,
     'datacontenttype', 'application/json',
+    'dataschema', 'urn:mailstreams:delivery-event:v1',
     'data', jsonb_build_object('tenant', row_of.tenant, 'outbox_id', row_of.id, 'recipient_key', row_of.recipient_key,
-      'dedup_key', row_of.dedup_key, 'reason', why))
+      'dedup_key', row_of.dedup_key, 'sender_domain', lower(split_part(row_of.sender, '@', 2)), 'reason', why))
 $$;
 COMMENT ON FUNCTION life_cycle_event(email_outbox, text, text) IS 'The CloudEvent of a suppressed, failed, expired or cancelled row, for mail.delivery-events. Its id follows from the row, the kind and the attempts.';
+
+CREATE FUNCTION email_outbox_announce_cancelled() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+BEGIN
+  INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload, tracingspancontext)
+  VALUES ('delivery-events', NEW.recipient_key, 'cancelled', life_cycle_event(NEW, 'cancelled', NEW.reason), 'traceparent=' || NEW.traceparent);
+  RETURN NULL;
+END
+$$;
+-- Cancelling is an UPDATE of anybody's; the other ends of a row are told by the statements that write them.
+CREATE TRIGGER announce_cancelled AFTER UPDATE OF state ON email_outbox FOR EACH ROW
+WHEN (NEW.state = 'cancelled' AND OLD.state <> 'cancelled') EXECUTE FUNCTION email_outbox_announce_cancelled();
 
 CREATE FUNCTION email_outbox_announce() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT

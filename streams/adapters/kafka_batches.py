@@ -7,6 +7,7 @@ within a partition holds as long as the batches are handed over one after the ot
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from aiokafka.errors import (
@@ -23,13 +24,14 @@ from streams.adapters.kafka_partitions import Batch, Partition, Topic
 from streams.adapters.kafka_producers import BATCH_BYTES, abandon, connected
 from streams.domain.acknowledgement import AcknowledgedPrefix, Transaction
 from streams.domain.errors import Unavailable
-from streams.domain.feed_rows import FeedRow, RecordRefused, headers
+from streams.domain.feed_rows import FeedRow, Header, RecordRefused, headers
 from streams.domain.partitioner import positive_hashes
 from streams.runtime import metrics
 
 # One batch of a partition is on its way, the next one waits in aiokafka; more would only wait there as well.
 _DEPTH: Final = 2
 _TOPIC_TIMEOUT_S: Final = 5.0
+_NONE: Final[Mapping[str, Header]] = MappingProxyType({})
 _SIZE_REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError)
 _REFUSALS: Final = (*_SIZE_REFUSALS, InvalidTimestampError, UnsupportedForMessageFormatError)
 
@@ -43,14 +45,16 @@ class KafkaBatches:
         *,
         topic_prefix: str,
         kinds: Mapping[str, str],
+        content_types: Mapping[str, Header] = _NONE,
         linger_s: float,
         max_rows: int,
         max_bytes: int,
     ) -> None:
-        """kinds: metric label of each known topic name."""
+        """By topic name: kinds the metric label, content_types a header that ends each of its records."""
         self._bootstrap_servers = bootstrap_servers
         self._prefix_name = topic_prefix
         self._kinds = kinds
+        self._content_types = content_types
         self._linger_s = linger_s
         self._max_rows = max_rows
         self._max_bytes = max_bytes
@@ -101,7 +105,9 @@ class KafkaBatches:
                 "mailstreams; the relay waits for it"
             )
         kind = self._kinds.get(name, "other")
-        return Topic(name, kind, len(partitions), self._limits.get(name, 0))
+        return Topic(
+            name, kind, len(partitions), self._limits.get(name, 0), self._content_types.get(name)
+        )
 
     def append(self, rows: Sequence[FeedRow]) -> None:
         """Puts rows of known topics into the open batches; sends those that are full, and the others after the linger."""
@@ -112,6 +118,8 @@ class KafkaBatches:
             topic = topics[aggregate]
             partition = topic.partitions[hashed % len(topic.partitions)]
             record_headers = headers(row_id, kind, seq, trace)
+            if topic.content_type is not None:
+                record_headers.append(topic.content_type)
             batch = partition.open or self._opened(partition, transaction)
             if topic.limit and batch.ids and batch.fuller_than(topic.limit, payload):
                 batch = self._next(partition, batch, transaction)

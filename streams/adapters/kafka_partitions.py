@@ -5,6 +5,7 @@ from collections import deque
 from typing import Any, Final
 
 from streams.domain.acknowledgement import Outstanding
+from streams.domain.feed_rows import Header
 from streams.runtime import metrics
 
 # Key, headers and lengths of a record, roughly.
@@ -49,10 +50,13 @@ class Partition:
 
 
 class Topic:
-    __slots__ = ("limit", "name", "partitions", "records")
+    __slots__ = ("content_type", "limit", "name", "partitions", "records")
 
-    def __init__(self, name: str, kind: str, partitions: int, limit: int) -> None:
+    def __init__(
+        self, name: str, kind: str, partitions: int, limit: int, content_type: Header | None = None
+    ) -> None:
         self.name = name
         self.partitions = [Partition(self, number) for number in range(partitions)]
         self.limit = limit
+        self.content_type = content_type
         self.records = metrics.RELAY_RECORDS.labels(topic=kind)

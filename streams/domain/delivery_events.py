@@ -1,25 +1,31 @@
 """The public event of mail.delivery-events: a CloudEvent 1.0 in structured JSON, one a recipient.
 
-SQL function life_cycle_event writes the same shape for suppressed, failed, expired and cancelled.
+SQL function life_cycle_event writes the same shape for suppressed, failed, expired and cancelled. schemas/delivery-events
+is the public form of this file, and a test holds the two together.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NewType, TypeVar
+from typing import Any, Final, NewType
 from uuid import UUID
 
 import orjson
 
 from streams.domain.addresses import RecipientKey
 from streams.domain.errors import BadMessage
+from streams.domain.json_fields import Fields
 
 EventId = NewType("EventId", str)
-_Word = TypeVar("_Word", bound=StrEnum)
 
 TYPE_PREFIX: Final = "mailstreams.email."
 PROVIDER_SOURCE: Final = "/mailstreams/ses"
+LIFE_CYCLE_SOURCE: Final = "/mailstreams/outbox"
+# The schema of `data`; another major version has another name.
+DATA_SCHEMA: Final = "urn:mailstreams:delivery-event:v1"
+# What the Kafka binding of CloudEvents demands of a record in structured mode.
+CONTENT_TYPE: Final = ("content-type", b"application/cloudevents+json; charset=UTF-8")
 
 
 class EventType(StrEnum):
@@ -49,6 +55,9 @@ class EventType(StrEnum):
 _LIFE_CYCLE: Final = frozenset(
     (EventType.SUPPRESSED, EventType.FAILED, EventType.EXPIRED, EventType.CANCELLED)
 )
+
+
+_TYPES: Final = frozenset(EventType)
 
 
 class BounceType(StrEnum):
@@ -97,7 +106,11 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryEvent:
-    """One fact about one message and one recipient. id follows from the content: the same fact, the same id."""
+    """One fact about one message and one recipient. id follows from the content: the same fact, the same id.
+
+    sender_domain is the domain that the mail was sent from, never that of the recipient. dedup_key stands in life-cycle
+    events only.
+    """
 
     id: EventId
     type: EventType
@@ -107,6 +120,8 @@ class DeliveryEvent:
     outbox_id: UUID | None = None
     attempt_id: UUID | None = None
     provider_message_id: str | None = None
+    sender_domain: str | None = None
+    dedup_key: str | None = None
     bounce: Bounce | None = None
     complaint: Complaint | None = None
     reason: str | None = None
@@ -118,6 +133,17 @@ class DeliveryEvent:
             raise ValueError("the time of an event has a time zone")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownEvent:
+    """An event of a type that this version does not know; body is the whole CloudEvent."""
+
+    id: EventId
+    type: str
+    time: datetime
+    recipient_key: RecipientKey
+    body: Mapping[str, Any]
+
+
 def encode(event: DeliveryEvent) -> bytes:
     """The record's value."""
     data = {
@@ -126,6 +152,8 @@ def encode(event: DeliveryEvent) -> bytes:
         "recipient_key": event.recipient_key,
         "attempt_id": event.attempt_id,
         "provider_message_id": event.provider_message_id,
+        "sender_domain": event.sender_domain,
+        "dedup_key": event.dedup_key,
         "bounce": event.bounce,
         "complaint": event.complaint,
         "reason": event.reason,
@@ -140,6 +168,7 @@ def encode(event: DeliveryEvent) -> bytes:
             "time": event.time.astimezone(UTC).isoformat(timespec="milliseconds"),
             "subject": event.recipient_key,
             "datacontenttype": "application/json",
+            "dataschema": DATA_SCHEMA,
             "data": data,
         },
         option=orjson.OPT_UTC_Z,
@@ -147,12 +176,42 @@ def encode(event: DeliveryEvent) -> bytes:
 
 
 def decode(value: bytes) -> DeliveryEvent:
-    """The event of a record's value; unknown fields are ignored. BadMessage names the field that is wrong, never its value."""
+    """The event of a record's value; unknown fields are ignored. BadMessage names the field that is wrong, never its value.
+
+    Strict about words: one that is new is refused, since the fold must not decide on what it does not understand.
+    """
+    return _event(_parsed(value), lenient=False)
+
+
+def interpret(body: object) -> DeliveryEvent | UnknownEvent:
+    """The event of parsed JSON, as a subscriber wants it: new words are no error. BadMessage as decode().
+
+    A new type makes an UnknownEvent, a new bounce type reads as undetermined, a new bounce reason as other.
+    """
+    envelope = Fields(body, of="delivery event")
+    name = envelope.text("type").removeprefix(TYPE_PREFIX)
+    if name in _TYPES:
+        return _event(body, lenient=True)
+    data = envelope.inner("data")
+    return UnknownEvent(
+        id=EventId(envelope.text("id")),
+        type=name,
+        time=envelope.time("time"),
+        recipient_key=RecipientKey(data.text("recipient_key")),
+        body=envelope.members,
+    )
+
+
+def _parsed(value: bytes) -> object:
     try:
-        body = orjson.loads(value)
+        return orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise BadMessage("not a delivery event: the value is not JSON") from error
-    envelope, data = _Fields(body, ""), _Fields(_member(body, "data"), "data.")
+
+
+def _event(body: object, *, lenient: bool) -> DeliveryEvent:
+    envelope = Fields(body, of="delivery event")
+    data = envelope.inner("data")
     bounce, complaint = data.fields("bounce"), data.fields("complaint")
     return DeliveryEvent(
         id=EventId(envelope.text("id")),
@@ -163,81 +222,28 @@ def decode(value: bytes) -> DeliveryEvent:
         outbox_id=data.uuid("outbox_id"),
         attempt_id=data.uuid("attempt_id"),
         provider_message_id=data.optional("provider_message_id"),
-        bounce=None if bounce is None else _bounce(bounce),
+        sender_domain=data.optional("sender_domain"),
+        dedup_key=data.optional("dedup_key"),
+        bounce=None if bounce is None else _bounce(bounce, lenient),
         complaint=None
         if complaint is None
         else Complaint(type=complaint.optional("type"), subtype=complaint.optional("subtype")),
         reason=data.optional("reason"),
         source=envelope.text("source"),
-        raw=_member(body["data"], "raw"),
+        raw=data.object("raw"),
     )
 
 
-def _bounce(fields: "_Fields") -> Bounce:
+def _bounce(fields: Fields, lenient: bool) -> Bounce:
     return Bounce(
-        type=fields.word("type", BounceType),
-        reason=fields.word("reason", BounceReason),
+        type=fields.word(
+            "type", BounceType, otherwise=BounceType.UNDETERMINED if lenient else None
+        ),
+        reason=fields.word(
+            "reason", BounceReason, otherwise=BounceReason.OTHER if lenient else None
+        ),
         provider_type=fields.optional("provider_type"),
         provider_subtype=fields.optional("provider_subtype"),
         status=fields.optional("status"),
         diagnostic=fields.optional("diagnostic"),
     )
-
-
-def _member(body: Any, name: str) -> Any:
-    return body.get(name) if isinstance(body, dict) else None
-
-
-class _Fields:
-    """The members of one JSON object; whatever is not as it must be raises BadMessage."""
-
-    __slots__ = ("_body", "_where")
-
-    def __init__(self, body: Any, where: str) -> None:
-        if not isinstance(body, dict):
-            raise BadMessage(
-                f"not a delivery event: {where.rstrip('.') or 'the value'} is not an object"
-            )
-        self._body: dict[str, Any] = body
-        self._where = where
-
-    def _wrong(self, name: str, what: str) -> BadMessage:
-        return BadMessage(f"not a delivery event: {self._where}{name} is not {what}")
-
-    def text(self, name: str) -> str:
-        value = self._body.get(name)
-        if not isinstance(value, str) or not value:
-            raise self._wrong(name, "a text")
-        return value
-
-    def optional(self, name: str) -> str | None:
-        value = self._body.get(name)
-        if value is not None and not isinstance(value, str):
-            raise self._wrong(name, "a text or null")
-        return value
-
-    def word(self, name: str, words: type[_Word], *, prefix: str = "") -> _Word:
-        try:
-            return words(self.text(name).removeprefix(prefix))
-        except ValueError:
-            raise self._wrong(name, f"one of the words of {words.__name__}") from None
-
-    def time(self, name: str) -> datetime:
-        try:
-            value = datetime.fromisoformat(self.text(name))
-        except ValueError:
-            raise self._wrong(name, "a time") from None
-        if value.tzinfo is None:
-            raise self._wrong(name, "a time with a zone")
-        return value
-
-    def uuid(self, name: str) -> UUID | None:
-        value = self.optional(name)
-        try:
-            return None if value is None else UUID(value)
-        except ValueError:
-            raise self._wrong(name, "a UUID or null") from None
-
-    def fields(self, name: str) -> "_Fields | None":
-        value = self._body.get(name)
-        return None if value is None else _Fields(value, f"{self._where}{name}.")

@@ -27,7 +27,7 @@ from streams.domain.delivery_events import (
     EventType,
 )
 from streams.domain.errors import BadMessage
-from streams.domain.mailboxes import is_mailbox_simulator
+from streams.domain.mailboxes import bare_address, is_mailbox_simulator
 from streams.domain.redaction import Redactor
 from streams.domain.ses_recipients import Named, destinations, named_recipients
 from streams.domain.timestamps import parse_timestamp
@@ -85,6 +85,7 @@ _SETUP_SENTENCE: Final = "Successfully validated SNS topic for Amazon SES event 
 _SETUP_TYPE: Final = "amazonsnssubscriptionsucceeded"
 _UUID: Final = re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
 _TENANT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DOMAIN: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})+")
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -167,6 +168,7 @@ class _Reader:
             outbox_id=_uuid(self._tag("outbox")),
             attempt_id=_uuid(self._tag("attempt")),
             provider_message_id=self._message_id and self._redactor.text(self._message_id, 256),
+            sender_domain=self._sender_domain,
             bounce=bounce,
             complaint=complaint,
             reason=reason,
@@ -242,6 +244,15 @@ class _Reader:
         parts = (self._message_id or "", kind.value, key, which, link or "")
         content = "\x00".join(parts).encode(errors="surrogatepass")
         return EventId(hashlib.sha256(content).hexdigest()[:32])
+
+    @property
+    def _sender_domain(self) -> str | None:
+        """The domain that the mail was sent from, by SES's own tag, else by the address."""
+        domain = self._tag("ses:from-domain")
+        if domain is None:
+            sender = bare_address(_text(self._mail.get("source")) or "")
+            domain = sender and sender.rpartition("@")[2]
+        return _matching(_DOMAIN, domain and domain.lower())
 
     def _tag(self, name: str) -> str | None:
         value = self._tags.get(name)

@@ -17,6 +17,7 @@ from streams.adapters.kafka_batches import KafkaBatches
 from streams.adapters.postgres import Database
 from streams.adapters.relay_store import RelayStore
 from streams.adapters.replication import ReplicationConnection
+from streams.domain.delivery_events import CONTENT_TYPE
 from streams.domain.slots import PUBLICATION
 from streams.domain.topics import Topics
 from streams.relay import Relay
@@ -55,6 +56,7 @@ class Setup:
                 self.bootstrap_servers,
                 topic_prefix=self.topics.prefix,
                 kinds={},
+                content_types={self.topics.delivery_events: CONTENT_TYPE},
                 linger_s=0.002,
                 max_rows=max_rows,
                 max_bytes=max_bytes,

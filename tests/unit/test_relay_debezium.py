@@ -1,9 +1,11 @@
 """The relay and the connector configuration that may stand in its place say the same."""
 
 import json
+import re
 from pathlib import Path
 
 import streams
+from streams.domain.delivery_events import CONTENT_TYPE
 from streams.domain.feed_rows import COLUMNS, HEADERS, headers
 from streams.domain.slots import PLUGIN, PUBLICATION
 from streams.domain.topics import Topics
@@ -58,3 +60,21 @@ def test_key_and_value_are_plain_text_and_an_empty_payload_is_a_tombstone() -> N
 def test_writes_are_safe() -> None:
     assert CONFIG["producer.override.acks"] == "all"
     assert CONFIG["producer.override.enable.idempotence"] == "true"
+
+
+def test_delivery_events_alone_have_the_content_type_of_a_cloud_event() -> None:
+    transform, predicate = "transforms.contentType.", "predicates.isDeliveryEvent."
+    assert CONFIG["transforms"] == "outbox,contentType"
+    assert CONFIG[transform + "type"].endswith(".InsertHeader")
+    name, value = CONTENT_TYPE
+    assert (CONFIG[transform + "header"], CONFIG[transform + "value.literal"]) == (
+        name,
+        value.decode(),
+    )
+    assert CONFIG[transform + "predicate"] == CONFIG["predicates"] == "isDeliveryEvent"
+    assert CONFIG[predicate + "type"].endswith(".TopicNameMatches")
+    topics = Topics(prefix=Settings().topic_prefix)
+    matching = [
+        t for t in topics.configurations() if re.fullmatch(CONFIG[predicate + "pattern"], t)
+    ]
+    assert matching == [topics.delivery_events]

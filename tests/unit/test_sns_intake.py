@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from streams.domain.addresses import recipient_key
-from streams.domain.delivery_events import EventType
+from streams.domain.delivery_events import CONTENT_TYPE, EventType
 from streams.domain.errors import BadMessage, Misconfigured, Unavailable
 from streams.domain.sns import Reason, TopicArn
 from streams.intake import IntakeSettings
@@ -40,7 +40,7 @@ async def test_a_genuine_event_is_published_under_its_recipients_key() -> None:
     assert record.topic == "mail.delivery-events"
     assert record.key == recipient_key("user1@example.com", SALT).encode()
     assert record.partition is None
-    assert record.headers == (("traceparent", traceparent.encode()),)
+    assert record.headers == (CONTENT_TYPE, ("traceparent", traceparent.encode()))
     assert [e.type for e in rig.publisher.events()] == [EventType.DELIVERED]
 
 
