@@ -1,0 +1,36 @@
+"""`python -m benchmarks [NAME ...] [--quick]`: all benchmarks, or those named. The last line of each is one JSON object."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import devservers
+from benchmarks import events
+
+BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {events.NAME: events.run}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: shows that it runs, measures nothing"
+    )
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - BENCHMARKS.keys())
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
+    for name in options.names or BENCHMARKS:
+        try:
+            numbers = BENCHMARKS[name](quick=options.quick)
+        except devservers.DevServersError as error:
+            print(f"benchmarks: {error}", file=sys.stderr)
+            return 2
+        print(json.dumps(numbers), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
