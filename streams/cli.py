@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from streams.domain.errors import MailstreamsError, Misconfigured
+from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,6 +33,13 @@ NOT_BUILT: Final = {
     "reclassify": "re-running newer bounce rules over stored evidence",
     "erase": "erasure of a recipient",
 }
+# Reasons of the intake that are trouble of ours; a test holds them and their status together.
+TEMPORARY: Final = (
+    "certificate-unavailable",
+    "confirmation-failed",
+    "publish-failed",
+    "overloaded",
+)
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 
 
@@ -113,6 +120,31 @@ def migrate(
             return
         for what, changed in done.items():
             print(f"{what}: {', '.join(changed) if changed else 'nothing to do'}")
+
+    run_async(work)
+
+
+@app.command()
+def drain(
+    queue_url: Annotated[str, typer.Argument(help="URL of the SQS queue.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Takes the messages of an SQS queue, such as the dead letters of an SNS subscription, until none is left."""
+    from streams import wiring
+
+    async def work() -> None:
+        counts = await wiring.drain(queue_url)
+        if as_json:
+            print(json.dumps(counts))
+        for reason, count in () if as_json else sorted(counts.items()):
+            print(f"{reason}: {count}")
+        if not counts and not as_json:
+            print("the queue is empty")
+        if left := sum(counts.get(reason, 0) for reason in TEMPORARY):
+            raise Unavailable(
+                f"{left} messages could not be handled now and are left in the queue: try again"
+            )
 
     run_async(work)
 

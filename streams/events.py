@@ -4,45 +4,67 @@ import asyncio
 import logging
 import ssl
 import time
-import traceback
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
+from streams.domain.basic_auth import CHALLENGE, is_authorized, parse_credentials
 from streams.domain.errors import Misconfigured
-from streams.domain.sns import RAW_DELIVERY_HEADER, Reason
+from streams.domain.sns import (
+    MESSAGE_ID_HEADER,
+    RAW_DELIVERY_HEADER,
+    TOPIC_HEADER,
+    Reason,
+)
 from streams.intake import Intake, Verdict
 from streams.ports.events import SigningCertificates
 from streams.ports.kafka_writing import EventPublisher
+from streams.queue_intake import QueueIntake
+from streams.refusals import Refusals
+from streams.request_load import RequestLoad, RequestShare
 from streams.runtime import metrics
+from streams.runtime.connections import Connections
 from streams.runtime.http import HttpServer
 from streams.runtime.lifecycle import Health, run_loop
+from streams.runtime.logs import places
 from streams.runtime.settings import Settings
 
 log = logging.getLogger(__name__)
 
 MAX_BODY = 512 * 1024
-MAX_BODIES = 64 * 1024 * 1024
 BODY_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 14.0
-MAX_IN_FLIGHT = 1024
+MAX_CONNECTIONS = 2048
+HEAD_TIMEOUT_S = 10.0
+IDLE_TIMEOUT_S = 60.0
 CONNECTION_CHECK_S = 2.0
-LOG_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsSettings:
-    """Where the endpoint listens. certificate_source is only told at start: with it no event is proven genuine."""
+    """Where the endpoint listens and whom it listens to.
+
+    basic_auth: pairs "user:password" of which a request has to have one; none: nobody is asked. raw_delivery: events without
+    an envelope are taken too, for which basic_auth is all that proves them. certificate_source is only told at start: with
+    it no event is proven genuine.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     certificate_source: str | None = None
+    basic_auth: tuple[str, ...] = ()
+    raw_delivery: bool = False
+
+    def __post_init__(self) -> None:
+        if self.raw_delivery and not self.basic_auth:
+            raise Misconfigured(
+                "MAILSTREAMS_EVENTS_RAW_DELIVERY needs MAILSTREAMS_EVENTS_BASIC_AUTH: "
+                "raw messages have no signature, so that anybody could forge them"
+            )
 
     @classmethod
     def of(cls, settings: Settings) -> "EventsSettings":
@@ -52,11 +74,14 @@ class EventsSettings:
             tls_certificate=settings.events_tls_certificate,
             tls_key=settings.events_tls_key,
             certificate_source=settings.sns_certificate_source,
+            basic_auth=parse_credentials(settings.events_basic_auth.get_secret_value()),
+            raw_delivery=settings.events_raw_delivery,
         )
 
 
 class Events:
-    """The endpoint. It owns the publisher and the certificates: it starts the one and stops both.
+    """The endpoint, and the queues where there are some. It owns the publisher and the certificates: it starts the one and
+    stops both.
 
     Every request is answered within 14 s; SNS gives up after 15 s.
     """
@@ -69,16 +94,21 @@ class Events:
         intake: Intake,
         publisher: EventPublisher,
         certificates: SigningCertificates,
+        queues: QueueIntake | None = None,
     ) -> None:
         self.health = Health(stage=self.name)
         self._settings = settings
         self._intake = intake
         self._publisher = publisher
         self._certificates = certificates
+        self._queues = queues
         self._stopping = asyncio.Event()
         self._server: HttpServer | None = None
-        self._load = _Load()
-        self._refusals = _RefusalLog()
+        self._connections = Connections(
+            limit=MAX_CONNECTIONS, head_timeout_s=HEAD_TIMEOUT_S, idle_timeout_s=IDLE_TIMEOUT_S
+        )
+        self._load = RequestLoad()
+        self._refusals = Refusals()
         self.health.not_ready("endpoint", "it does not listen yet")
         # Each series is there from the start, so that a rate sees its first step.
         for reason in Reason:
@@ -100,7 +130,12 @@ class Events:
         app = web.Application()
         app.add_routes([web.post("/sns", self._post)])
         server = HttpServer(
-            app, host=self._settings.host, port=self._settings.port, tls=tls, lingering_s=1.0
+            app,
+            host=self._settings.host,
+            port=self._settings.port,
+            tls=tls,
+            lingering_s=1.0,
+            connections=self._connections,
         )
         await server.start()
         self._server = server
@@ -110,8 +145,11 @@ class Events:
         )
 
     async def run(self) -> None:
-        """Watches the connection to Kafka; the requests come by themselves."""
-        await run_loop(self._check, name="kafka", health=self.health, stopping=self._stopping)
+        """Watches the connection to Kafka and reads the queues; the requests come by themselves."""
+        duties = [run_loop(self._check, name="kafka", health=self.health, stopping=self._stopping)]
+        if self._queues is not None:
+            duties.append(self._queues.run(self.health, self._stopping))
+        await asyncio.gather(*duties)
 
     async def _check(self) -> float:
         await self._publisher.start()
@@ -126,22 +164,27 @@ class Events:
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
+        if self._queues is not None:
+            await self._queues.stop()
         await self._certificates.stop()
         await self._publisher.stop()
 
     async def _post(self, request: web.Request) -> web.Response:
         started = time.perf_counter()
-        with metrics.EVENTS_IN_FLIGHT.track_inprogress():
-            verdict = await self._guarded(request)
+        self._connections.working(request.protocol)
+        try:
+            with metrics.EVENTS_IN_FLIGHT.track_inprogress():
+                verdict = await self._guarded(request)
+        finally:
+            self._connections.done(request.protocol)
         reason = verdict.reason
         metrics.EVENTS_REQUESTS.labels(reason=reason).inc()
-        if reason is Reason.ACCEPTED:
-            metrics.EVENTS_LAST_ACCEPTED.set_to_current_time()
-        else:
-            self._refusals.tell(verdict)
+        self._refusals.tell(verdict)
         if reason is Reason.PUBLISH_FAILED:
             self.health.not_ready("kafka", "an event could not be published")
         answer = web.Response(text=f"{reason}\n", status=reason.status)
+        if reason is Reason.UNAUTHORIZED:
+            answer.headers[hdrs.WWW_AUTHENTICATE] = CHALLENGE
         if not request.content.is_eof():
             answer.force_close()
         metrics.EVENTS_ANSWER_SECONDS.observe(time.perf_counter() - started)
@@ -153,6 +196,8 @@ class Events:
         try:
             async with asyncio.timeout_at(started + BODY_TIMEOUT_S) as deadline:
                 with self._load.share() as share:
+                    if self._is_unauthorized(request):
+                        return _UNAUTHORIZED
                     body = await self._body(request, share)
                     if isinstance(body, Verdict):
                         return body
@@ -162,12 +207,17 @@ class Events:
                     return await self._handled(request, body)
         except TimeoutError:
             return Verdict(reason=Reason.OVERLOADED, detail="it was not done in time")
-        except ConnectionError:
-            raise  # the peer has gone; aiohttp ends the connection
         except Exception as error:  # noqa: BLE001 nobody foresaw it, and the event must come again
             return self._unforeseen(error)
 
-    async def _body(self, request: web.Request, share: "_Share") -> bytes | Verdict:
+    def _is_unauthorized(self, request: web.Request) -> bool:
+        """SNS sends its credentials only after it was asked for them by an answer 401."""
+        accepted = self._settings.basic_auth
+        return bool(accepted) and not is_authorized(
+            request.headers.get(hdrs.AUTHORIZATION), accepted
+        )
+
+    async def _body(self, request: web.Request, share: RequestShare) -> bytes | Verdict:
         """The body, read only as far as it is allowed to be."""
         if (request.content_length or 0) > MAX_BODY:
             return _TOO_LARGE
@@ -181,24 +231,33 @@ class Events:
                     return _OVERLOADED
         except web.RequestPayloadError:
             return Verdict(reason=Reason.MALFORMED, detail="the body is broken off or badly packed")
+        except ConnectionError:  # nobody hears the answer
+            return Verdict(reason=Reason.MALFORMED, detail="the connection broke off")
         return b"".join(chunks)
 
     async def _handled(self, request: web.Request, body: bytes) -> Verdict:
+        now = datetime.now(UTC)
         raw = request.headers.get(RAW_DELIVERY_HEADER, "").strip().lower() == "true"
-        return await self._intake.receive(body, now=datetime.now(UTC), raw_delivery=raw)
+        if raw and self._settings.raw_delivery:
+            return await self._intake.receive_raw(
+                body,
+                topic=request.headers.get(TOPIC_HEADER, ""),
+                message_id=request.headers.get(MESSAGE_ID_HEADER, ""),
+                now=now,
+            )
+        return await self._intake.receive(body, now=now, raw_delivery=raw)
 
     def _unforeseen(self, error: Exception) -> Verdict:
         """Where it happened is told, the error's text not: it may quote the body."""
         metrics.DUTY_FAILURES.labels(
             stage=self.name, duty="request", kind=type(error).__name__
         ).inc()
-        frames = traceback.extract_tb(error.__traceback__)[-3:]
         log.error(
             "request failed",
             extra={
                 "action": "events.failed",
                 "error": type(error).__name__,
-                "at": [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames],
+                "at": places(error),
             },
         )
         return Verdict(reason=Reason.OVERLOADED, detail="an error nobody foresaw")
@@ -216,75 +275,8 @@ class Events:
 
 
 _TOO_LARGE = Verdict(reason=Reason.TOO_LARGE, detail="the body has more than 512 KiB")
+_UNAUTHORIZED = Verdict(reason=Reason.UNAUTHORIZED, detail="no credentials that we know")
 _OVERLOADED = Verdict(reason=Reason.OVERLOADED, detail="too many requests are under way")
-
-
-class _Load:
-    """What all requests hold together: at most 64 MiB of bodies, and 1,024 whole bodies that are worked on."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.requests = 0
-
-    def share(self) -> "_Share":
-        return _Share(self)
-
-
-class _Share:
-    """What one request holds, given back at its end."""
-
-    def __init__(self, load: _Load) -> None:
-        self._load = load
-        self._size = 0
-        self._admitted = False
-
-    def __enter__(self) -> "_Share":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._load.size -= self._size
-        self._load.requests -= self._admitted
-
-    def grown(self, size: int) -> int:
-        self._size += size
-        self._load.size += size
-        return self._size
-
-    def fits(self) -> bool:
-        return self._load.size <= MAX_BODIES
-
-    def admitted(self) -> bool:
-        self._admitted = self._load.requests < MAX_IN_FLIGHT
-        self._load.requests += self._admitted
-        return self._admitted
-
-
-class _RefusalLog:
-    """Tells of requests that were not simply accepted: of each reason one a second, so that strangers cannot fill the disk."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._next: dict[Reason, float] = {}
-        self._left_out: Counter[Reason] = Counter()
-
-    def tell(self, verdict: Verdict) -> None:
-        reason = verdict.reason
-        now = self._clock()
-        if now < self._next.get(reason, now):
-            self._left_out[reason] += 1
-            return
-        self._next[reason] = now + LOG_EVERY_S
-        log.warning(
-            "request was not simply accepted",
-            extra={
-                "action": "events.refused",
-                "reason": reason,
-                "detail": verdict.detail,
-                "topic": verdict.topic,
-                "sns_message_id": verdict.message_id,
-                "left_out": self._left_out.pop(reason, 0),
-            },
-        )
 
 
 def _tls(settings: EventsSettings) -> ssl.SSLContext | None:

@@ -1,6 +1,7 @@
 """What becomes of one envelope of SNS: check, believe, read, publish. HTTP is one way to it, a queue can be another."""
 
 import logging
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -28,7 +29,9 @@ from streams.runtime.settings import Settings
 log = logging.getLogger(__name__)
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
+TOKEN_LIFE = timedelta(days=2)
 NO_POSITION = -1
+_MESSAGE_ID = re.compile(r"[0-9A-Fa-f-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,9 @@ class Verdict:
 
 
 _ACCEPTED = Verdict(reason=Reason.ACCEPTED)
+_UNKNOWN_TOPIC = Verdict(
+    reason=Reason.UNKNOWN_TOPIC, detail="the topic is not in MAILSTREAMS_SNS_TOPICS"
+)
 
 
 class Intake:
@@ -114,6 +120,24 @@ class Intake:
             return verdict
         return replace(verdict, topic=envelope.topic.text, message_id=envelope.message_id)
 
+    async def receive_raw(
+        self, body: bytes, *, topic: str, message_id: str, now: datetime
+    ) -> Verdict:
+        """A message without its envelope, of a sender whom HTTP authentication has proven. topic and message_id are what the
+        request's headers say: nothing is signed, and how old it is nobody knows."""
+        if topic not in self._settings.topics:
+            return _UNKNOWN_TOPIC
+        try:
+            verdict = await self._notified(body.decode(), topic, body, now)
+        except UnicodeDecodeError:
+            verdict = await self._kept("not UTF-8", body, now)
+        known = message_id if _MESSAGE_ID.fullmatch(message_id) else None
+        return verdict if verdict is _ACCEPTED else replace(verdict, topic=topic, message_id=known)
+
+    async def keep(self, body: bytes, *, why: str, now: datetime) -> None:
+        """Sets aside what was refused for good, for those who cannot give it back; Unavailable if it is not kept."""
+        await self._set_aside(body, why, now)
+
     def _stranger(self, envelope: Envelope) -> Verdict | None:
         """What is refused before anything is fetched."""
         if envelope.signature_version not in self._settings.signature_versions:
@@ -127,9 +151,7 @@ class Intake:
                 detail="SigningCertURL is not that of SNS in the topic's region",
             )
         if envelope.topic.text not in self._settings.topics:
-            return Verdict(
-                reason=Reason.UNKNOWN_TOPIC, detail="the topic is not in MAILSTREAMS_SNS_TOPICS"
-            )
+            return _UNKNOWN_TOPIC
         return None
 
     async def _forgery(self, envelope: Envelope, now: datetime) -> Verdict | None:
@@ -159,33 +181,41 @@ class Intake:
                 reason=Reason.STALE,
                 detail="the message is older than MAILSTREAMS_SNS_MAX_AGE_S",
             )
+        if envelope.type is EnvelopeType.SUBSCRIPTION_CONFIRMATION and age > TOKEN_LIFE:
+            return Verdict(reason=Reason.STALE, detail="the token of the confirmation has expired")
         return None
 
     async def _handled(self, envelope: Envelope, body: bytes, now: datetime) -> Verdict:
         match envelope.type:
             case EnvelopeType.NOTIFICATION:
-                return await self._notified(envelope, body, now)
+                return await self._notified(envelope.message, envelope.topic.text, body, now)
             case EnvelopeType.SUBSCRIPTION_CONFIRMATION:
                 return await self._confirmed(envelope)
             case EnvelopeType.UNSUBSCRIBE_CONFIRMATION:
                 return self._unsubscribed(envelope)
 
-    async def _notified(self, envelope: Envelope, body: bytes, now: datetime) -> Verdict:
-        notice = read_notice(envelope.message, salt=self._settings.salt, received=now)
+    async def _notified(self, message: str, topic: str, body: bytes, now: datetime) -> Verdict:
+        notice = read_notice(message, salt=self._settings.salt, received=now)
         metrics.EVENTS_NOTICES.labels(kind=notice.kind).inc()
         try:
             await self._publish(notice)
-            if notice.keep_raw is not None:
-                await self._set_aside(body, notice.keep_raw, now)
-                return Verdict(reason=Reason.UNREADABLE, detail=notice.keep_raw)
         except Unavailable as error:
             return Verdict(reason=Reason.PUBLISH_FAILED, detail=str(error))
+        if notice.keep_raw is not None:
+            return await self._kept(notice.keep_raw, body, now)
         if notice.kind is NoticeKind.INBOUND:
             log.error(
                 "topic of mail events carries inbound mail, which is dropped",
-                extra={"action": "events.inbound", "topic": envelope.topic.text},
+                extra={"action": "events.inbound", "topic": topic},
             )
         return _ACCEPTED
+
+    async def _kept(self, why: str, body: bytes, now: datetime) -> Verdict:
+        try:
+            await self._set_aside(body, why, now)
+        except Unavailable as error:
+            return Verdict(reason=Reason.PUBLISH_FAILED, detail=str(error))
+        return Verdict(reason=Reason.UNREADABLE, detail=why)
 
     async def _publish(self, notice: Notice) -> None:
         if not notice.events:
@@ -205,7 +235,7 @@ class Intake:
         )
 
     async def _set_aside(self, body: bytes, why: str, now: datetime) -> None:
-        """The whole envelope, so that its signature can be checked again."""
+        """The whole of it, so that its signature can be checked again."""
         record = Record(
             topic=self._settings.events_topic,
             partition=NO_POSITION,
@@ -229,6 +259,7 @@ class Intake:
 
     def _unsubscribed(self, envelope: Envelope) -> Verdict:
         """A person decides: nothing subscribes again by itself."""
+        metrics.EVENTS_UNSUBSCRIBED.inc()
         log.error(
             "subscription of this endpoint was removed, no more events will come: subscribe it again if that was not meant",
             extra={"action": "events.unsubscribed", "topic": envelope.topic.text},

@@ -9,7 +9,8 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from aiohttp import web
@@ -24,6 +25,8 @@ from streams.runtime.settings import Settings
 if TYPE_CHECKING:
     from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
     from streams.adapters.postgres import Database
+    from streams.adapters.sns import SnsCertificates, SnsConfirmer
+    from streams.queue_intake import QueueIntake
 
 log = logging.getLogger(__name__)
 
@@ -79,24 +82,75 @@ def relay(config: Settings) -> Stage:
 
 
 def events(config: Settings) -> Stage:
-    from streams.adapters.kafka_publisher import KafkaPublisher
-    from streams.adapters.sns import CertificateFetcher, SnsCertificates, SnsConfirmer
     from streams.events import Events, EventsSettings
     from streams.intake import Intake, IntakeSettings
+
+    ports = intake_ports(config)
+    intake = Intake(IntakeSettings.of(config), *ports)
+    return Events(
+        EventsSettings.of(config),
+        intake,
+        ports.publisher,
+        ports.certificates,
+        queue_intake(config, ports, config.sqs_queues, config.sqs_dead_letter_queues),
+    )
+
+
+class IntakePorts(NamedTuple):
+    """What an intake is made of, in its order; the endpoint and the queues share it."""
+
+    publisher: KafkaPublisher
+    unreadable: UnreadableTopic
+    certificates: SnsCertificates
+    confirmer: SnsConfirmer
+
+
+def intake_ports(config: Settings) -> IntakePorts:
+    from streams.adapters.kafka_publisher import KafkaPublisher
+    from streams.adapters.sns import CertificateFetcher, SnsCertificates, SnsConfirmer
 
     # Shorter than the endpoint's own bound, so that SNS hears what is wrong.
     publisher = KafkaPublisher(
         config.kafka_bootstrap_servers, client_id="mailstreams-events", timeout_s=6.0
     )
-    certificates = SnsCertificates(CertificateFetcher(config.sns_certificate_source))
-    intake = Intake(
-        IntakeSettings.of(config),
+    return IntakePorts(
         publisher,
         unreadable(config, "events", publisher),
-        certificates,
+        SnsCertificates(CertificateFetcher(config.sns_certificate_source)),
         SnsConfirmer(),
     )
-    return Events(EventsSettings.of(config), intake, publisher, certificates)
+
+
+def queue_intake(
+    config: Settings, ports: IntakePorts, queues: Sequence[str], dead_letters: Sequence[str]
+) -> QueueIntake:
+    """Of the queues with these URLs, if there are any."""
+    from streams.adapters.sqs import SqsQueue
+    from streams.intake import Intake, IntakeSettings
+    from streams.queue_intake import QueueIntake, QueueKind, Source
+
+    urls = {QueueKind.INTAKE: queues, QueueKind.DEAD_LETTER: dead_letters}
+    sources = [
+        Source(queue=SqsQueue(url), kind=kind) for kind, named in urls.items() for url in named
+    ]
+    # A queue keeps messages for up to 14 days: their age says nothing.
+    settings = replace(IntakeSettings.of(config), max_age=None)
+    return QueueIntake(sources, Intake(settings, *ports), ports.publisher)
+
+
+async def drain(url: str) -> dict[str, int]:
+    """Takes what is in one queue, and tells how many messages had which outcome."""
+    config = settings.load()
+    logs.configure("drain", config.log_level)
+    use_aws_region(os.environ)
+    ports = intake_ports(config)
+    queues = queue_intake(config, ports, (), (url,))
+    try:
+        return {str(reason): count for reason, count in (await queues.drain()).items()}
+    finally:
+        await queues.stop()
+        await ports.certificates.stop()
+        await ports.publisher.stop()
 
 
 def recipients(config: Settings) -> Stage:

@@ -19,6 +19,8 @@ from streams.domain.timestamps import parse_timestamp
 from streams.domain.wire_json import loads
 
 RAW_DELIVERY_HEADER: Final = "x-amz-sns-rawdelivery"
+TOPIC_HEADER: Final = "x-amz-sns-topic-arn"
+MESSAGE_ID_HEADER: Final = "x-amz-sns-message-id"
 
 
 class Reason(StrEnum):
@@ -36,7 +38,6 @@ class Reason(StrEnum):
     BAD_CERTIFICATE_URL = "bad-certificate-url"
     BAD_CERTIFICATE = "bad-certificate"
     BAD_SIGNATURE = "bad-signature"
-    BAD_SUBSCRIBE_URL = "bad-subscribe-url"
     UNKNOWN_TOPIC = "unknown-topic"
     STALE = "stale"
     UNAUTHORIZED = "unauthorized"

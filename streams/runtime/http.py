@@ -1,13 +1,25 @@
 """Health, readiness and metrics of a process over HTTP."""
 
+import asyncio
+import logging
 import ssl
+from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streams.domain.errors import Misconfigured
+from streams.runtime import metrics
+from streams.runtime.connections import Connections
 from streams.runtime.lifecycle import Health
+from streams.runtime.logs import places
+
+log = logging.getLogger(__name__)
+
+MAX_HEADERS = 64
+TLS_HANDSHAKE_S = 10.0
 
 
 def health_routes(healths: list[Health]) -> list[web.RouteDef]:
@@ -23,13 +35,13 @@ def health_routes(healths: list[Health]) -> list[web.RouteDef]:
         missing = {f"{h.stage}.{what}": why for h in healths for what, why in h.missing().items()}
         return _json({"ready": not missing, "missing": missing}, ok=not missing)
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def series(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return [
         web.get("/health/live", live),
         web.get("/health/ready", ready),
-        web.get("/metrics", metrics),
+        web.get("/metrics", series),
     ]
 
 
@@ -39,10 +51,34 @@ def _json(body: dict[str, object], *, ok: bool) -> web.Response:
     )
 
 
+class _ProtocolLog(logging.LoggerAdapter[logging.Logger]):
+    """What aiohttp itself has to say. It would write a traceback, with what was sent, for whatever is not HTTP."""
+
+    def exception(self, *_: object, exc_info: Any = True, **__: object) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            metrics.HTTP_MALFORMED.inc()
+            return
+        error = exc_info if isinstance(exc_info, BaseException) else None
+        self.logger.error(
+            "request failed",
+            extra={
+                "action": "http.failed",
+                "error": type(error).__name__,
+                "at": places(error) if error is not None else [],
+            },
+        )
+
+    def debug(self, *_: object, exc_info: Any = None, **__: object) -> None:
+        """aiohttp's way of telling that somebody spoke TLS, or nothing known, from the first byte on."""
+        if isinstance(exc_info, HttpProcessingError):
+            metrics.HTTP_MALFORMED.inc()
+
+
 class HttpServer:
     """An aiohttp application on one address; start() raises Misconfigured when the port is taken.
 
-    With tls it speaks HTTPS. lingering_s: how long the rest of a body is read that nobody wants any more.
+    With tls it speaks HTTPS. lingering_s: how long the rest of a body is read that nobody wants any more. connections:
+    their bounds, where strangers can connect.
     """
 
     def __init__(
@@ -53,33 +89,60 @@ class HttpServer:
         port: int,
         tls: ssl.SSLContext | None = None,
         lingering_s: float = 10.0,
+        connections: Connections | None = None,
     ) -> None:
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, lingering_time=lingering_s
+            app,
+            access_log=None,
+            handle_signals=False,
+            lingering_time=lingering_s,
+            logger=_ProtocolLog(log),
+            max_headers=MAX_HEADERS,
         )
         self._host = host
         self._port = port
         self._tls = tls
+        self._connections = connections
+        self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self._host, self._port, backlog=1024, ssl_context=self._tls
-        )
         try:
-            await site.start()
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._protocol,
+                self._host,
+                self._port,
+                backlog=1024,
+                ssl=self._tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_S if self._tls is not None else None,
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise Misconfigured(
                 f"cannot listen on {self._host}:{self._port} ({error.strerror}): "
                 "choose another port or stop what uses it"
             ) from error
+        if self._connections is not None:
+            self._connections.start()
+
+    def _protocol(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None  # noqa: S101 setup() made it
+        protocol = server()
+        return protocol if self._connections is None else self._connections.guarded(protocol)
 
     @property
     def address(self) -> str:
         """host:port as bound, also where port 0 was asked for."""
-        host, port = self._runner.addresses[0][:2]
+        if self._listening is None or not self._listening.sockets:
+            raise Misconfigured("the server does not listen")
+        host, port = self._listening.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
 
     async def stop(self) -> None:
+        """Closes the port, lets what is under way end, closes the rest."""
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
+        if self._connections is not None:
+            self._connections.stop()

@@ -5,6 +5,7 @@ import logging
 import sys
 import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -25,6 +26,12 @@ def describe_with_frames(error: BaseException) -> str:
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     own = "".join(traceback.format_tb(error.__traceback__)) + describe(error)
     return own if cause is None else f"{describe_with_frames(cause)}\nled to\n{own}"
+
+
+def places(error: BaseException) -> list[str]:
+    """File and line of the last three frames: where it happened, without the error's text, which may quote what a stranger sent."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames]
 
 
 class JsonLines(logging.Formatter):

@@ -37,6 +37,10 @@ UNREADABLE_RECORDS = Counter(
     "Records that a consumer put aside in <topic>.unreadable. Any is a producer's bug: look at its headers.",
     ["stage"],
 )
+HTTP_MALFORMED = Counter(
+    "mailstreams_runtime_malformed_requests_total",
+    "Requests to a port of this process that were no HTTP and were answered 400. Growing: scanners, or a proxy that breaks requests.",
+)
 CONSUMER_LAG = Gauge(
     "mailstreams_consumer_lag_records",
     "Records of its partitions that a consumer has not read yet. Growing over minutes: the stage is behind, or stands still.",
@@ -121,6 +125,31 @@ EVENTS_REQUESTS = Counter(
 EVENTS_LAST_ACCEPTED = Gauge(
     "mailstreams_events_last_accepted_timestamp_seconds",
     "When a request was last accepted. Old while requests arrive: everything is refused, the feedback of SES is cut off.",
+)
+EVENTS_REFUSED_SINCE = Gauge(
+    "mailstreams_events_refused_since_accepted",
+    "Requests and queued messages answered other than 200 since one last was. A few: strangers. Not falling back to 0 for "
+    "minutes: everything is refused, the log lines with action events.refused name the reason.",
+)
+EVENTS_UNSUBSCRIBED = Counter(
+    "mailstreams_events_unsubscribed_total",
+    "Genuine notices that our subscription of a topic was removed. Any: no more events come, a person has to decide.",
+)
+EVENTS_QUEUE_MESSAGES = Counter(
+    "mailstreams_events_queue_messages_total",
+    "Messages read from SQS by kind of queue (intake, dead-letter) and what became of them, the reasons as for requests. Those with "
+    "a 4xx reason were set aside in mail.delivery-events.unreadable and deleted; those with a 503 reason come again.",
+    ["kind", "reason"],
+)
+EVENTS_CONNECTIONS = Gauge(
+    "mailstreams_events_connections",
+    "Open connections of the endpoint. At the bound of 2,048: strangers hold connections open, or more processes are needed.",
+)
+EVENTS_CONNECTIONS_CLOSED = Counter(
+    "mailstreams_events_connections_closed_total",
+    "Connections that we closed: slow (no complete head within 10 s), idle (60 s after an answer, normal), displaced (the bound was "
+    "reached, it had waited longest), refused (the bound was reached and all were at work). slow, displaced: strangers hold connections.",
+    ["why"],
 )
 EVENTS_NOTICES = Counter(
     "mailstreams_events_notices_total",

@@ -17,7 +17,7 @@ from streams.domain.errors import Misconfigured
 
 # From a claim to its call: rendering, signing, waiting for the slot.
 CLAIM_TO_CALL_S = 5.0
-_SECRETS = ("recipient_salt", "unreadable_key")
+_SECRETS = ("recipient_salt", "unreadable_key", "events_basic_auth")
 
 
 class Settings(BaseSettings):
@@ -110,6 +110,22 @@ class Settings(BaseSettings):
     )
     events_tls_key: Path | None = Field(default=None, description="PEM of the certificate's key")
 
+    events_basic_auth: SecretStr = Field(
+        default=SecretStr(""),
+        description="user:password that POST /sns asks for; several, separated by commas, while they are changed",
+    )
+    events_raw_delivery: bool = Field(
+        default=False,
+        description="take events of subscriptions with raw message delivery too; needs events_basic_auth",
+    )
+    sqs_queues: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="URLs of SQS queues subscribed to the topics, separated by commas"
+    )
+    sqs_dead_letter_queues: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="URLs of the dead-letter queues of our subscriptions, separated by commas",
+    )
+
     scheduler_interval_s: float = Field(default=0.5, gt=0, description="pause between rounds")
     scheduler_hold_s: float = Field(
         default=86_400.0, gt=0, description="an ambiguous row is held for a person after so long"
@@ -121,7 +137,13 @@ class Settings(BaseSettings):
         default=0.95, gt=0, le=1, description="share of the SES rate that is used"
     )
 
-    @field_validator("sns_topics", "sns_signature_versions", mode="before")
+    @field_validator(
+        "sns_topics",
+        "sns_signature_versions",
+        "sqs_queues",
+        "sqs_dead_letter_queues",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -139,6 +161,15 @@ class Settings(BaseSettings):
         if (self.events_tls_certificate is None) != (self.events_tls_key is None):
             raise ValueError(
                 "events_tls_certificate and events_tls_key are set together or not at all"
+            )
+        if self.events_raw_delivery and not self.events_basic_auth.get_secret_value():
+            raise ValueError(
+                "events_raw_delivery needs events_basic_auth: raw messages have no signature, so that anybody could forge them"
+            )
+        both = set(self.sqs_queues) & set(self.sqs_dead_letter_queues)
+        if both:
+            raise ValueError(
+                f"sqs_queues and sqs_dead_letter_queues both name {min(both)}: a queue is one or the other"
             )
         return self
 

@@ -19,6 +19,7 @@ from prometheus_client import REGISTRY
 
 import streams.adapters.sns as sns_adapter
 import streams.events as events_stage
+from streams import request_load
 from streams.adapters.sns import CertificateFetcher, SnsCertificates, SnsConfirmer
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.sns import TopicArn
@@ -204,7 +205,7 @@ async def test_an_answer_is_given_in_time_whatever_hangs(
 async def test_above_the_bound_of_requests_sns_is_asked_to_come_again(
     http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events_stage, "MAX_IN_FLIGHT", 1)
+    monkeypatch.setattr(request_load, "MAX_IN_FLIGHT", 1)
     monkeypatch.setattr(events_stage, "ANSWER_TIMEOUT_S", 2.0)
     publisher = Slow()
     rig = Rig(publisher=publisher)
@@ -219,9 +220,9 @@ async def test_above_the_bound_of_requests_sns_is_asked_to_come_again(
 async def test_above_the_bound_of_bodies_sns_is_asked_to_come_again(
     stage: Events, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events_stage, "MAX_BODIES", 100)
+    monkeypatch.setattr(request_load, "MAX_BODIES", 100)
     assert await post(http, stage, fresh()) == (503, "overloaded")
-    monkeypatch.setattr(events_stage, "MAX_BODIES", 10_000)
+    monkeypatch.setattr(request_load, "MAX_BODIES", 10_000)
     assert await post(http, stage, fresh()) == (200, "accepted")
 
 

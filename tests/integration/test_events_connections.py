@@ -1,0 +1,359 @@
+"""Strangers at the endpoint's port: slow ones, many of them, and those who do not speak HTTP. Credentials over real HTTP too."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+from prometheus_client import REGISTRY
+
+import streams.events as events_stage
+from streams.events import Events, EventsSettings
+from streams.runtime import connections
+from tests.events_rig import Publisher, Rig, eventually
+from tests.sns_signing import (
+    TOPIC,
+    certificate,
+    delivery,
+    notification,
+    ses_event,
+    signed,
+    timestamp,
+)
+
+DELIVERY = ses_event("Delivery", delivery())
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def fresh() -> bytes:
+    return signed(notification(DELIVERY, Timestamp=timestamp(datetime.now(UTC))))
+
+
+def made_rig() -> Rig:
+    rig = Rig()
+    rig.certificates.pem = certificate(now=datetime.now(UTC))
+    return rig
+
+
+@asynccontextmanager
+async def endpoint(rig: Rig, settings: EventsSettings | None = None) -> AsyncIterator[Events]:
+    stage = Events(settings or EventsSettings(), rig.intake(), rig.publisher, rig.certificates)
+    await stage.start()
+    try:
+        yield stage
+    finally:
+        await stage.stop()
+
+
+async def connect(stage: Events) -> Connection:
+    host, port = stage.address.split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the connection is closed, however that happens."""
+    async with asyncio.timeout(10):
+        got = b""
+        try:
+            while chunk := await reader.read(65536):
+                got += chunk
+        except ConnectionError:
+            pass
+        return got
+
+
+def status(answer: bytes) -> int:
+    version, number = answer.split(b" ", maxsplit=2)[:2]
+    assert version.startswith(b"HTTP/")
+    return int(number)
+
+
+async def post(stage: Events, body: bytes, **options: object) -> tuple[int, str, str]:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"http://{stage.address}/sns", data=body, **options) as answer,  # type: ignore[arg-type]
+    ):
+        text = (await answer.text()).strip()
+        return answer.status, text, answer.headers.get("WWW-Authenticate", "")
+
+
+def closed(why: str) -> float:
+    name = "mailstreams_events_connections_closed_total"
+    return REGISTRY.get_sample_value(name, {"why": why}) or 0.0
+
+
+def sample(name: str) -> float:
+    return REGISTRY.get_sample_value(name) or 0.0
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SWEEP_S", 0.02)
+    monkeypatch.setattr(events_stage, "HEAD_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(events_stage, "IDLE_TIMEOUT_S", 0.3)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_connection_without_a_request_is_closed() -> None:
+    async with endpoint(made_rig()) as stage:
+        before = closed("slow")
+        reader, writer = await connect(stage)
+        assert await ended(reader) == b""
+        writer.close()
+        assert closed("slow") == before + 1
+
+
+async def drip(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"POST /sns HTTP/1.1\r\nHost: x\r\n")
+    number = 0
+    while not writer.is_closing():
+        number += 1
+        writer.write(b"X-%d: y\r\n" % number)
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_head_that_drips_in_is_not_waited_for() -> None:
+    async with endpoint(made_rig()) as stage:
+        reader, writer = await connect(stage)
+        dripping = asyncio.create_task(drip(writer))
+        assert await ended(reader) == b""
+        dripping.cancel()
+        writer.close()
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_connection_that_is_silent_after_an_answer_is_closed() -> None:
+    async with endpoint(made_rig()) as stage:
+        before = closed("idle")
+        reader, writer = await connect(stage)
+        body = fresh()
+        writer.write(b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        assert b"200 OK" in await ended(reader)
+        writer.close()
+        assert closed("idle") == before + 1
+
+
+class Waiting(Publisher):
+    """Acknowledges when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = 0
+        self.leave = asyncio.Event()
+
+    async def publish(self, _records: object) -> None:
+        self.entered += 1
+        await self.leave.wait()
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_request_at_work_is_not_bound_by_the_time_of_a_head() -> None:
+    rig = made_rig()
+    publisher = rig.publisher = Waiting()
+    async with endpoint(rig) as stage:
+        answer = asyncio.create_task(post(stage, fresh()))
+        await eventually(lambda: publisher.entered == 1)
+        reader, writer = await connect(stage)
+        assert await ended(reader) == b""  # a silent one that came later is closed before
+        writer.close()
+        publisher.leave.set()
+        assert (await answer)[0] == 200
+
+
+async def test_at_the_bound_the_connection_that_waits_longest_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events_stage, "MAX_CONNECTIONS", 10)
+    async with endpoint(made_rig()) as stage:
+        silent = [await connect(stage) for _ in range(10)]
+        before = closed("displaced")
+        assert (await post(stage, fresh()))[0] == 200
+        assert await ended(silent[0][0]) == b""
+        assert closed("displaced") == before + 1
+        silent += [await connect(stage) for _ in range(20)]
+        await eventually(lambda: closed("displaced") >= before + 20)
+        assert sample("mailstreams_events_connections") <= 10
+        assert (await post(stage, fresh()))[0] == 200
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_where_every_connection_is_at_work_a_new_one_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events_stage, "MAX_CONNECTIONS", 2)
+    rig = made_rig()
+    publisher = rig.publisher = Waiting()
+    async with endpoint(rig) as stage:
+        answers = [asyncio.create_task(post(stage, fresh())) for _ in range(2)]
+        await eventually(lambda: publisher.entered == 2)
+        before = closed("refused")
+        reader, writer = await connect(stage)
+        assert await ended(reader) == b""
+        writer.close()
+        assert closed("refused") == before + 1
+        publisher.leave.set()
+        assert [number for number, _, _ in await asyncio.gather(*answers)] == [200, 200]
+
+
+GARBAGE = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03user1@example.com",
+    b"POST /sns HTTP/9.9\r\n\r\n",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: user1@example.com\r\n\r\n",
+    b"POST /sns HTTP/1.1\r\nHost : x\r\n\r\n",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\n folded: y\r\n\r\n",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 1000 + b"\r\n",
+    b"POST /sns HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 100_000 + b"\r\n\r\n",
+    b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+async def test_what_is_not_http_is_400_and_leaves_no_trace_of_itself(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    rig = made_rig()
+    async with endpoint(rig) as stage:
+        before = sample("mailstreams_runtime_malformed_requests_total")
+        reader, writer = await connect(stage)
+        writer.write(garbage)
+        assert status(await ended(reader)) == 400
+        writer.close()
+        assert sample("mailstreams_runtime_malformed_requests_total") == before + 1
+    assert "Traceback" not in caplog.text
+    assert "user1" not in caplog.text
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert not rig.publisher.records
+
+
+async def test_a_chunk_that_is_none_is_malformed() -> None:
+    async with endpoint(made_rig()) as stage:
+        reader, writer = await connect(stage)
+        writer.write(b"POST /sns HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n")
+        assert status(await ended(reader)) == 400
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/sns", 405),
+        ("HEAD", "/sns", 405),
+        ("PUT", "/sns", 405),
+        ("X-NEW", "/sns", 400),
+        ("OPTIONS", "*", 404),
+        ("POST", "/", 404),
+        ("POST", "/sns/", 404),
+        ("POST", "//sns", 404),
+        ("GET", "/metrics", 404),
+        ("POST", "/%00%ff%2e%2e/sns", 404),
+        ("POST", "/sns%2F..%2Fsns", 404),
+    ],
+)
+async def test_other_paths_and_methods_are_4xx(method: str, path: str, expected: int) -> None:
+    async with endpoint(made_rig()) as stage:
+        reader, writer = await connect(stage)
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+        writer.write(head.encode())
+        assert status(await ended(reader)) == expected
+        writer.close()
+
+
+async def test_a_client_that_leaves_in_the_middle_is_no_error_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def malformed() -> float | None:
+        return REGISTRY.get_sample_value(
+            "mailstreams_events_requests_total", {"reason": "malformed"}
+        )
+
+    async with endpoint(made_rig()) as stage:
+        before = malformed()
+        _, writer = await connect(stage)
+        writer.write(b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+        await eventually(lambda: malformed() != before)
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+# Credentials ---------------------------------------------------------------------------------------------------------
+
+ASKING = EventsSettings(basic_auth=("sns:old", "sns:new"))
+
+
+async def test_without_credentials_sns_is_asked_for_them_and_then_heard() -> None:
+    rig = made_rig()
+    async with endpoint(rig, ASKING) as stage:
+        number, reason, challenge = await post(stage, fresh())
+        assert (number, reason) == (401, "unauthorized")
+        assert challenge.startswith("Basic realm=")
+        wrong = {"Authorization": aiohttp.encode_basic_auth("sns", "wrong")}
+        assert (await post(stage, fresh(), headers=wrong))[0] == 401
+        assert not rig.publisher.records
+        assert not rig.certificates.asked
+        for password in ("old", "new"):
+            answer = await post(
+                stage,
+                fresh(),
+                headers={"Authorization": aiohttp.encode_basic_auth("sns", password)},
+            )
+            assert answer[:2] == (200, "accepted")
+
+
+async def test_the_question_comes_before_the_body_is_read() -> None:
+    async with endpoint(made_rig(), ASKING) as stage:
+        reader, writer = await connect(stage)
+        writer.write(b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        writer.close()
+
+
+RAW = {"x-amz-sns-rawdelivery": "true", "x-amz-sns-topic-arn": TOPIC, "x-amz-sns-message-id": "1-2"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (RAW, (200, "accepted")),
+        ({**RAW, "x-amz-sns-topic-arn": TOPIC + "-2"}, (403, "unknown-topic")),
+        ({"x-amz-sns-rawdelivery": "true"}, (403, "unknown-topic")),
+        ({}, (400, "raw-delivery")),
+    ],
+)
+async def test_raw_delivery_goes_by_its_headers_where_it_is_switched_on(
+    headers: dict[str, str], expected: tuple[int, str]
+) -> None:
+    rig = made_rig()
+    settings = EventsSettings(basic_auth=("sns:secret",), raw_delivery=True)
+    async with endpoint(rig, settings) as stage:
+        body = json.dumps(DELIVERY).encode()
+        known = {"Authorization": aiohttp.encode_basic_auth("sns", "secret")}
+        assert (await post(stage, body, headers={**headers, **known}))[:2] == expected
+        assert (await post(stage, body, headers=headers))[0] == 401
+        assert (await post(stage, fresh(), headers=known))[:2] == (200, "accepted")
+    assert len(rig.publisher.records) == (1 + (expected[0] == 200))
+
+
+# The alarm -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_alarm_counts_refusals_until_something_is_accepted() -> None:
+    async with endpoint(made_rig()) as stage:
+        await post(stage, fresh())
+        for count in range(1, 4):
+            await post(stage, b"nonsense")
+            assert sample("mailstreams_events_refused_since_accepted") == count
+        await post(stage, fresh())
+        assert sample("mailstreams_events_refused_since_accepted") == 0
