@@ -23,6 +23,7 @@ class Field(StrEnum):
     """How the value of a field is treated."""
 
     TEXT = "text"
+    PROSE = "prose"
     ADDRESS = "address"
     LINK = "link"
     DROPPED = "dropped"
@@ -32,16 +33,20 @@ class Field(StrEnum):
 _DROPPED: Final = ("headers", "commonheaders", "subject", "ipaddress", "content", "body")
 _SENDER: Final = ("source", "sourcearn", "returnpath")
 _ADDRESSES: Final = ("emailaddress", "destination", "recipients")
+# Sentences of other mail servers: they may name a mailbox without its domain.
+_PROSE: Final = ("diagnosticcode", "smtpresponse", "errormessage")
 _HEADER_ADDRESSES: Final = ("from", "sender", "to", "cc", "bcc", "replyto")
 _FIELDS: Final = {
     **dict.fromkeys(_DROPPED + _SENDER, Field.DROPPED),
     **dict.fromkeys(_ADDRESSES + _HEADER_ADDRESSES, Field.ADDRESS),
+    **dict.fromkeys(_PROSE, Field.PROSE),
     **dict.fromkeys(("link", "url"), Field.LINK),
 }
 
 # Nothing to redact: printable ASCII without the signs that an address, or an encoded one, needs.
 _PLAIN: Final = re.compile(r"[\t\n\r -$'-<>?A-~]*")
 _PLAIN_JSON: Final = re.compile(rb"[ -$'-<>?A-\[\]-~]*")
+_REPLY_CODE: Final = re.compile(r"|.|\d{1,3}", re.DOTALL)
 _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -69,6 +74,11 @@ class Redactor:
     def __init__(self, salt: bytes, addresses: Iterable[str] = ()) -> None:
         self._salt = salt
         self._known = {normalise(a): recipient_key(a, salt) for a in addresses}
+        self._mailboxes = [
+            (local, self._known[address])
+            for address in self._known
+            if not _REPLY_CODE.fullmatch(local := address.rpartition("@")[0])
+        ]
         self._room = MAX_PAYLOAD
 
     def key(self, spelled: str) -> RecipientKey:
@@ -93,6 +103,16 @@ class Redactor:
         if "=" in text:
             text = self._without_return_paths(text)
         return text[: limit + 1]
+
+    def prose(self, text: str) -> str:
+        """The same for a sentence of a mail server: the local part of a known address, standing alone as a word, becomes the
+        key too. A local part that looks like a reply code of SMTP does not: it would take the code away."""
+        clean = self.text(text)
+        for local, key in self._mailboxes:
+            if local.lower() in clean.lower():
+                word = rf"(?<![\w.+=-]){re.escape(local)}(?![\w+=-]|\.\w)"
+                clean = re.sub(word, key, clean, flags=re.IGNORECASE)
+        return clean[: MAX_TEXT + 1]
 
     def link(self, url: str) -> str:
         """Scheme, host and path: a query or fragment may carry tokens and whom the link was made for."""
@@ -157,6 +177,8 @@ class Redactor:
     def _field(self, value: str, field: Field) -> str:
         if field is Field.TEXT:
             return self.text(value)
+        if field is Field.PROSE:
+            return self.prose(value)
         return self.key(value) if field is Field.ADDRESS else self.link(value)
 
     def _replaced(self, found: re.Match[str]) -> str:

@@ -207,7 +207,7 @@ class _Reader:
             provider_type=label and self._redactor.text(label, 64),
             provider_subtype=subtype and self._redactor.text(subtype, 64),
             status=code and ".".join(map(str, code)),
-            diagnostic=diagnostic and self._redactor.text(diagnostic),
+            diagnostic=diagnostic and self._redactor.prose(diagnostic),
         )
 
     def _suppressed_by_complaint(self) -> Bounce:

@@ -18,6 +18,6 @@ def loads(text: bytes | str) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
-        return json.loads(text)
+        return json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text)
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"not JSON: {type(error).__name__}") from error

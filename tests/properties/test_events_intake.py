@@ -166,6 +166,52 @@ def test_a_recipient_named_in_a_text_becomes_its_key(local: str, domain: str) ->
 
 
 @given(
+    LOCALS.filter(lambda local: len(local) > 3),
+    DOMAINS,
+    st.sampled_from(["<{}>", " {} ", "'{}'", "{}:"]),
+)
+def test_a_mailbox_named_without_its_domain_does_not_survive(
+    local: str, domain: str, form: str
+) -> None:
+    sentence = f"550 {form.format(local.upper())} has no mailbox"
+    found = Redactor(SALT, [f"{local}@{domain}"]).prose(sentence)
+    assert form.format(local.upper()) not in found
+
+
+def without(record: Any, paths: set[tuple[str, ...]], at: tuple[str, ...] = ()) -> Any:
+    """The record without the members at these paths."""
+    if isinstance(record, dict):
+        kept = {name: without(v, paths, (*at, name)) for name, v in record.items()}
+        return {name: value for name, value in kept.items() if (*at, name) not in paths}
+    return [without(member, paths, at) for member in record] if isinstance(record, list) else record
+
+
+def members(record: Any, at: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if isinstance(record, list):
+        return [path for member in record for path in members(member, at)]
+    if not isinstance(record, dict):
+        return []
+    return [path for n, v in record.items() for path in ((*at, n), *members(v, (*at, n)))]
+
+
+@given(GENUINE, st.data())
+def test_missing_members_are_read_or_kept_raw(record: dict[str, Any], data: st.DataObject) -> None:
+    missing = data.draw(st.sets(st.sampled_from(members(record))))
+    reason, rig = receive(signed(notification(without(record, missing))))
+    kept = {Reason.ACCEPTED: rig.publisher.records, Reason.UNREADABLE: rig.unreadable.kept}
+    assert kept[reason]
+
+
+@given(TEXTS.map("New".__add__), st.sampled_from(["eventType", "notificationType"]))
+def test_an_unknown_type_is_kept_raw(word: str, name: str) -> None:
+    record = {name: word, "mail": {"destination": ["user1@example.com"]}}
+    reason, rig = receive(signed(notification(record)))
+    assert reason is Reason.UNREADABLE
+    assert len(rig.unreadable.kept) == 1
+    assert not rig.publisher.records
+
+
+@given(
     LOCALS, DOMAINS, st.sampled_from(["{}", "<{}>", "A B <{}>", '"A, B" <{}>', " {} ", "rfc822;{}"])
 )
 def test_every_spelling_leads_to_the_same_address(local: str, domain: str, form: str) -> None:

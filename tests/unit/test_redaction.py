@@ -64,6 +64,39 @@ def test_nothing_is_left_of_other_peoples_addresses(address: str, around: str) -
     assert address.split("@", maxsplit=1)[0] not in text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("550 5.1.1 user1: Recipient unknown", f"550 5.1.1 {KEY}: Recipient unknown"),
+        ("550 No such user here (USER1).", f"550 No such user here ({KEY})."),
+        ("550 mailbox 'user1' is full.", f"550 mailbox '{KEY}' is full."),
+        ("550 user1 user1", f"550 {KEY} {KEY}"),
+        ("550 <user1@example.com> user1", f"550 <{KEY}> {KEY}"),
+        (
+            "550 user10, user1-x, a.user1, user1.b, x+user1",
+            "550 user10, user1-x, a.user1, user1.b, x+user1",
+        ),
+        ("550 user unknown", "550 user unknown"),
+    ],
+)
+def test_a_mailbox_named_without_its_domain_becomes_the_key(text: str, expected: str) -> None:
+    assert redactor().prose(text) == expected
+    for name in ("diagnosticCode", "smtpResponse", "errorMessage"):
+        assert redactor().value({"a": [{name: text}]}) == {"a": [{name: expected}]}
+
+
+def test_words_of_the_provider_stay_whoever_is_called_like_them() -> None:
+    named = Redactor(SALT, ["permanent@example.com", "failed@example.com"])
+    payload = {"bounceType": "Permanent", "inner": {"action": "failed"}}
+    assert named.value(payload) == payload
+
+
+@pytest.mark.parametrize("local", ["550", "5", "x"])
+def test_a_reply_code_stays_a_reply_code(local: str) -> None:
+    text = "550 5.1.1 x unknown"
+    assert Redactor(SALT, [f"{local}@example.com"]).prose(text) == text
+
+
 def test_an_address_that_is_cut_off_is_left_out() -> None:
     text = redactor().text("x " * 495 + "somebody@example.com")
     assert "somebody" not in text
