@@ -1,4 +1,4 @@
-"""The relay's producers: acks=all, idempotent, and given up at once when a delivery fails."""
+"""Producers: acks=all, idempotent, and given up at once when a delivery fails."""
 
 import asyncio
 import logging
@@ -12,22 +12,27 @@ from streams.adapters.kafka import client_options, kafka_errors
 log = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = 128 * 1024
-_REQUEST_TIMEOUT_S: Final = 20.0
+REQUEST_TIMEOUT_S: Final = 20.0
 _CLOSE_TIMEOUT_S: Final = 2.0
 
 
-async def connected(bootstrap_servers: str) -> AIOKafkaProducer:
-    """A new producer; Unavailable when no broker answers."""
+async def connected(
+    bootstrap_servers: str,
+    *,
+    client_id: str = "mailstreams-relay",
+    timeout_s: float = REQUEST_TIMEOUT_S,
+) -> AIOKafkaProducer:
+    """A new producer; Unavailable when no broker answers within the time, which is also that of each request."""
     producer = AIOKafkaProducer(
-        **client_options(bootstrap_servers, "mailstreams-relay"),
+        **client_options(bootstrap_servers, client_id),
         acks="all",
         enable_idempotence=True,
         max_batch_size=BATCH_BYTES,
-        request_timeout_ms=int(_REQUEST_TIMEOUT_S * 1000),
+        request_timeout_ms=int(timeout_s * 1000),
     )
     try:
         async with kafka_errors():
-            await asyncio.wait_for(producer.start(), _REQUEST_TIMEOUT_S)
+            await asyncio.wait_for(producer.start(), timeout_s)
     except BaseException:
         await abandon(producer)
         raise

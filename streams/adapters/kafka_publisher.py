@@ -3,89 +3,102 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from cryptography.fernet import Fernet
 
-from streams.adapters.kafka import client_options, kafka_errors
-from streams.adapters.kafka_producers import abandon
-from streams.domain.errors import Unavailable
+from streams.adapters.kafka import kafka_errors
+from streams.adapters.kafka_lanes import Lanes
+from streams.adapters.kafka_producers import abandon, connected
 from streams.domain.records import NewRecord, Record
 from streams.domain.topics import unreadable
 from streams.runtime import metrics
 
 log = logging.getLogger(__name__)
 
+CLOSE_TIMEOUT_S: Final = 5.0
+
 
 class KafkaPublisher:
-    """An idempotent producer with acks=all. A producer that failed once is discarded and replaced by the next call:
-    aiokafka cannot recover its sequence numbers after an expired batch."""
+    """An idempotent producer with acks=all; calls may overlap, and share batches. A producer that failed once is discarded and
+    replaced by the next call: aiokafka cannot recover its sequence numbers after an expired batch."""
 
     def __init__(self, bootstrap_servers: str, *, client_id: str, timeout_s: float = 10.0) -> None:
-        self._options = client_options(bootstrap_servers, client_id)
+        self._bootstrap_servers = bootstrap_servers
+        self._client_id = client_id
         self._timeout_s = timeout_s
-        self._producer: AIOKafkaProducer | None = None
+        self._open: _Open | None = None
         self._starting = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Connects; Unavailable when no broker answers."""
-        async with self._starting:
-            if self._producer is None:
-                self._producer = await self._connected()
+        await self._connected()
 
-    async def _connected(self) -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(
-            **self._options,
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=2,
-            max_batch_size=128 * 1024,
-            request_timeout_ms=int(self._timeout_s * 1000),
+    async def _connected(self) -> "_Open":
+        if self._open is None:
+            async with self._starting:
+                if self._open is None:
+                    self._open = await self._connect()
+        return self._open
+
+    async def _connect(self) -> "_Open":
+        producer = await connected(
+            self._bootstrap_servers, client_id=self._client_id, timeout_s=self._timeout_s
         )
-        try:
-            async with kafka_errors():
-                await asyncio.wait_for(producer.start(), self._timeout_s)
-        except BaseException:
-            await producer.stop()
-            raise
-        return producer
+        lanes = Lanes(
+            producer, timeout_s=self._timeout_s, on_failure=lambda: self._discard(producer)
+        )
+        return _Open(producer=producer, lanes=lanes)
 
     async def publish(self, records: Sequence[NewRecord]) -> None:
         """Returns when all of them are acknowledged; Unavailable when one may not be (some may still arrive, once or twice)."""
-        await self.start()
-        producer = self._producer
-        if producer is None:
-            raise Unavailable("Kafka: the producer was replaced, try again")
-        try:
-            async with kafka_errors(), asyncio.timeout(self._timeout_s):
-                sent = [
-                    await producer.send(
-                        r.topic, r.value, key=r.key, partition=r.partition, headers=list(r.headers)
-                    )
-                    for r in records
-                ]
-                await asyncio.gather(*sent)
-        except Unavailable:
-            await self._discard(producer)
-            raise
+        opened = self._open or await self._connected()
+        for record in records:
+            if record.topic not in opened.topics:
+                await self._know(opened, record.topic)
+        if records:
+            await opened.lanes.put(records)
 
-    async def _discard(self, producer: AIOKafkaProducer) -> None:
-        if self._producer is producer:
-            self._producer = None
-            log.warning("Kafka producer is replaced", extra={"action": "kafka.producer_replaced"})
-            await abandon(producer)
+    async def _know(self, opened: "_Open", topic: str) -> None:
+        async with kafka_errors(), asyncio.timeout(self._timeout_s):
+            await opened.producer.partitions_for(topic)
+        opened.topics.add(topic)
+
+    def _discard(self, producer: AIOKafkaProducer) -> None:
+        if self._open is not None and self._open.producer is producer:
+            self._open = None
+        log.warning("Kafka producer is replaced", extra={"action": "kafka.producer_replaced"})
+        leaving = asyncio.get_running_loop().create_task(abandon(producer))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
 
     async def stop(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await _close(producer)
+        """Waits a while for what is under way, then disconnects."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.lanes.drained(CLOSE_TIMEOUT_S)
+            await _close(opened.producer)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """A connected producer, the records on their way through it, and the topics whose partitions it knows."""
+
+    producer: AIOKafkaProducer
+    lanes: Lanes
+    topics: set[str] = field(default_factory=set)
 
 
 async def _close(producer: AIOKafkaProducer) -> None:
     """Closes without waiting for a broker that does not answer."""
     try:
-        await asyncio.wait_for(producer.stop(), 5.0)
+        await asyncio.wait_for(producer.stop(), CLOSE_TIMEOUT_S)
     except (TimeoutError, OSError, KafkaError):
         log.warning("Kafka producer did not close", extra={"action": "kafka.producer_not_closed"})
         await abandon(producer)
