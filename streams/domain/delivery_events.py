@@ -135,7 +135,7 @@ class DeliveryEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
-    """An event of a type that this version does not know; body is the whole CloudEvent."""
+    """An event of a type that this version does not know, with its prefix; body is the whole CloudEvent."""
 
     id: EventId
     type: str
@@ -189,10 +189,10 @@ def interpret(body: object) -> DeliveryEvent | UnknownEvent:
     A new type makes an UnknownEvent, a new bounce type reads as undetermined, a new bounce reason as other.
     """
     envelope = Fields(body, of="delivery event")
-    name = envelope.text("type").removeprefix(TYPE_PREFIX)
-    if name in _TYPES:
+    name = envelope.text("type")
+    if name.removeprefix(TYPE_PREFIX) in _TYPES:
         return _event(body, lenient=True)
-    data = envelope.inner("data")
+    data = _data(envelope)
     return UnknownEvent(
         id=EventId(envelope.text("id")),
         type=name,
@@ -209,9 +209,15 @@ def _parsed(value: bytes) -> object:
         raise BadMessage("not a delivery event: the value is not JSON") from error
 
 
+def _data(envelope: Fields) -> Fields:
+    if envelope.optional("dataschema") not in (None, DATA_SCHEMA):
+        raise BadMessage("not a delivery event: dataschema is that of another major version")
+    return envelope.inner("data")
+
+
 def _event(body: object, *, lenient: bool) -> DeliveryEvent:
     envelope = Fields(body, of="delivery event")
-    data = envelope.inner("data")
+    data = _data(envelope)
     bounce, complaint = data.fields("bounce"), data.fields("complaint")
     return DeliveryEvent(
         id=EventId(envelope.text("id")),

@@ -46,8 +46,11 @@ class Fields:
     def word(
         self, name: str, words: type[Word], *, prefix: str = "", otherwise: Word | None = None
     ) -> Word:
+        text = self.text(name)
         try:
-            return words(self.text(name).removeprefix(prefix))
+            if not text.startswith(prefix):
+                raise ValueError
+            return words(text[len(prefix) :])
         except ValueError:
             if otherwise is not None:
                 return otherwise
