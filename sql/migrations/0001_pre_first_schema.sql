@@ -485,6 +485,33 @@ CREATE TABLE provider_unlisting (
 -- Serves the duty that works it off.
 CREATE INDEX provider_unlisting_due ON provider_unlisting (due) WHERE address IS NOT NULL;
 
+-- The account-level list of SES, one row a region: the pace of all calls about it, and how far its import is. The token is
+-- SES's own and stands here only between two pages.
+CREATE TABLE provider_list (
+  scope text PRIMARY KEY,
+  next_call timestamptz NOT NULL DEFAULT '-infinity',
+  asked timestamptz NOT NULL DEFAULT clock_timestamp(),
+  started timestamptz,
+  finished timestamptz,
+  next_token text,
+  pages integer NOT NULL DEFAULT 0,
+  entries bigint NOT NULL DEFAULT 0,
+  suppressed bigint NOT NULL DEFAULT 0,
+  lifted bigint NOT NULL DEFAULT 0,
+  unusable bigint NOT NULL DEFAULT 0
+);
+
+-- Who did what by hand, and why. Suppressions of reason manual name their entry as evidence.
+CREATE TABLE audit_log (
+  id uuid PRIMARY KEY DEFAULT uuid_v7(),
+  at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  by_whom text NOT NULL CHECK (by_whom <> ''),
+  action text NOT NULL,
+  why text NOT NULL CHECK (why <> ''),
+  recipient_key text,
+  detail jsonb
+);
+
 -- Whoever puts in or withdraws suppressions by evidence locks the recipients first, and only then looks at the lifts.
 CREATE FUNCTION lock_suppressions(keys text[]) RETURNS SETOF suppression_log
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan TO off
