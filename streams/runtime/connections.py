@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
+from typing import cast
 
 from streams.runtime import metrics
 
@@ -94,8 +95,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 what create_server makes
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another class
         self._head_begins()
         self._admitted = self._owner.admit(self)
         if self._admitted:
