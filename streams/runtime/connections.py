@@ -101,7 +101,7 @@ class _Connection(asyncio.Protocol):
         if self._admitted:
             self.inner.connection_made(transport)
         else:
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.idle:
