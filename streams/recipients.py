@@ -7,41 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from streams.domain import facts as adding_up
-from streams.domain.bounce_rules import ANY, complaint_share, hard_bounce_share
-from streams.domain.delivery_events import DeliveryEvent, EventType
+from streams.domain.delivery_events import DeliveryEvent
 from streams.domain.errors import BadMessage
 from streams.domain.event_records import read_event
-from streams.domain.facts import Kept, Placed, RecipientState, Settled
 from streams.domain.records import Record
 from streams.domain.unreadable_limit import UnreadableLimit
+from streams.folding.counting import STAGE, count
+from streams.folding.fold import fold
 from streams.ports.kafka_writing import UnreadableRecords
-from streams.ports.recipients import Facts, FactsTransaction, RecordConsumer
+from streams.ports.recipients import Facts, RecordConsumer
 from streams.runtime import metrics
-from streams.runtime.lifecycle import Health, run_loop
+from streams.runtime.lifecycle import Health, run_duties
 
 log = logging.getLogger(__name__)
 
-STAGE: Final = "recipients"
-# Events that have found no message within this time are of somebody else's mail.
+# Events that have found no message within this time are of somebody else's mail: nothing looks for it any more, though the
+# same fact, should it come again once the message is known, still finds it.
 UNMATCHED_FOR: Final = timedelta(days=3)
 FRESH: Final = timedelta(minutes=2)
 MATCH_EVERY_S: Final = 2.0
+COUNT_EVERY_S: Final = 5.0
 PAGE: Final = 1000
 HALTED_PAUSE_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folded:
-    """What one transaction did."""
-
-    kept: Sequence[Kept] = ()
-    settled: Settled = field(default_factory=Settled)
-    suppressions: int = 0
-    forgotten: int = 0
-    duplicates: int = 0
 
 
 @dataclass(slots=True)
@@ -90,18 +79,14 @@ class Recipients:
     async def run(self) -> None:
         """Folds until stop()."""
         self._running = True
-        duties = {"fold": self._fold_next, "match_unmatched_events": self.match_unmatched_events}
-        loops = [
-            asyncio.create_task(
-                run_loop(step, name=name, health=self.health, stopping=self._stopping)
-            )
-            for name, step in duties.items()
-        ]
+        duties = {
+            "fold": self._fold_next,
+            "match_unmatched_events": self.match_unmatched_events,
+            "count_unmatched_events": self.count_unmatched_events,
+        }
         try:
-            await asyncio.gather(*loops)
+            await run_duties(duties, health=self.health, stopping=self._stopping)
         finally:
-            self._stopping.set()
-            await asyncio.gather(*loops, return_exceptions=True)
             self._running = False
             self._stopped.set()
 
@@ -185,6 +170,12 @@ class Recipients:
         self._looked_until = page_end or oldest
         return MATCH_EVERY_S
 
+    async def count_unmatched_events(self) -> float:
+        """Sets the gauge of those that are still looked at."""
+        after = datetime.now(UTC) - UNMATCHED_FOR
+        metrics.RECIPIENTS_UNMATCHED_NOW.set(await self._facts.count_unmatched(after=after))
+        return COUNT_EVERY_S
+
     async def _match(self, *, after: datetime, before: datetime) -> datetime | None:
         """Matches one page; its end, or None if there is no further one."""
         page = await self._facts.unmatched(after=after, before=before, limit=PAGE)
@@ -205,91 +196,3 @@ def read(records: Sequence[Record]) -> Batch:
             if not event.type.is_life_cycle:
                 batch.events.append((record, event))
     return batch
-
-
-async def fold(transaction: FactsTransaction, *, events: Sequence[DeliveryEvent]) -> Folded:
-    """One batch of events: correlate, lock, keep, add up what is new, settle."""
-    placed = await transaction.correlate(adding_up.distinct(events))
-    await transaction.lock(_scopes(placed))
-    kept = await transaction.keep(placed)
-    taken = [k.placed for k in kept]
-    changes = adding_up.fold(taken)
-    if changes.outcomes:
-        await transaction.merge_outcomes(changes.outcomes)
-    if changes.states:
-        await transaction.merge_states(changes.states)
-    late = [k.placed for k in kept if not k.is_new and k.placed.outbox_id is not None]
-    if late:
-        await _withdraw_unattributed(transaction, late)
-    suppressed = await transaction.suppress(changes.suppressions) if changes.suppressions else 0
-    forgotten = [p for p in taken if p.forgotten]
-    duplicates = await transaction.remember_attempts(forgotten) if forgotten else 0
-    outbox_ids = sorted({p.outbox_id for p in taken if p.outbox_id is not None})
-    return Folded(
-        kept=kept,
-        settled=await transaction.settle(outbox_ids) if outbox_ids else Settled(),
-        suppressions=suppressed,
-        forgotten=len(forgotten),
-        duplicates=duplicates,
-    )
-
-
-def _scopes(placed: Sequence[Placed]) -> list[tuple[str, Any]]:
-    """The recipients' rows that a fold of these may change."""
-    unattributed = {(ANY, p.event.recipient_key) for p in placed if p.stored_unmatched}
-    return sorted({p.scope for p in placed} | unattributed)
-
-
-async def _withdraw_unattributed(transaction: FactsTransaction, late: Sequence[Placed]) -> None:
-    """What these events caused for all tenants while their message was unknown is derived again from the others of that kind."""
-    keys = sorted({p.event.recipient_key for p in late})
-    await transaction.lock([(ANY, key) for key in keys])
-    history = adding_up.fold(Placed(event=e) for e in await transaction.unattributed(keys))
-    states = {state.recipient_key: state for state in history.states}
-    empty = [RecipientState(tenant=ANY, recipient_key=key) for key in keys if key not in states]
-    await transaction.restate([*states.values(), *empty])
-    if await transaction.withdraw([(p.event.recipient_key, p.event.id) for p in late]):
-        await transaction.suppress(history.suppressions)
-
-
-def count(folded: Folded) -> None:
-    """Counts what one committed transaction did; every fact once."""
-    for kept in folded.kept:
-        if kept.is_new:
-            _count_new(kept.placed)
-        else:
-            metrics.RECIPIENTS_MATCHED.inc()
-    metrics.RECIPIENTS_SUPPRESSIONS.inc(folded.suppressions)
-    metrics.RECIPIENTS_FORGOTTEN.inc(folded.forgotten)
-    settled = folded.settled
-    metrics.DUPLICATES.labels(stage=STAGE).inc(folded.duplicates + settled.duplicates)
-    for origin, rows in settled.by_origin().items():
-        metrics.SETTLED.labels(stage=STAGE, origin=origin).inc(rows)
-
-
-def _count_new(placed: Placed) -> None:
-    event = placed.event
-    metrics.RECIPIENTS_EVENTS.labels(type=event.type.value).inc()
-    if placed.outbox_id is None:
-        metrics.RECIPIENTS_UNMATCHED.inc()
-    if event.bounce is not None:
-        metrics.RECIPIENTS_BOUNCES.labels(
-            type=event.bounce.type.value, reason=event.bounce.reason.value
-        ).inc()
-    if event.type is EventType.COMPLAINED:
-        metrics.RECIPIENTS_COMPLAINTS.labels(type=_complaint_label(event)).inc()
-    metrics.RECIPIENTS_RATE_BOUNCES.inc(hard_bounce_share(event))
-    metrics.RECIPIENTS_RATE_COMPLAINTS.inc(complaint_share(event))
-
-
-_COMPLAINT_TYPES: Final = frozenset(
-    ("abuse", "auth-failure", "fraud", "not-spam", "other", "virus")
-)
-
-
-def _complaint_label(event: DeliveryEvent) -> str:
-    """A word of a closed set, whatever the mailbox provider wrote."""
-    kind = None if event.complaint is None else event.complaint.type
-    if kind is None:
-        return "unknown"
-    return kind if kind in _COMPLAINT_TYPES else "other"

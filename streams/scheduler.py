@@ -17,8 +17,9 @@ from streams.domain.schedule import FIRST_ID, first_id_of, sweep_ages
 from streams.domain.sending_account import SendingAccount, reason_to_stop, usable_rate
 from streams.domain.topics import Lane
 from streams.ports.scheduler import AccountReader, Schedule
+from streams.provider_list import ProviderList
 from streams.runtime import metrics
-from streams.runtime.lifecycle import Health, run_loop
+from streams.runtime.lifecycle import Health, run_duties
 from streams.runtime.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,14 +35,22 @@ LONGEST_WAIT_S: Final = 20.0
 
 
 class Scheduler:
-    """The stage. Owns its store and the account reader: starts and stops both."""
+    """The stage. Owns its store, the account reader and the duty on the provider's list: starts and stops them."""
 
     name: Final = STAGE
 
-    def __init__(self, *, schedule: Schedule, account: AccountReader, settings: Settings) -> None:
+    def __init__(
+        self,
+        *,
+        schedule: Schedule,
+        account: AccountReader,
+        settings: Settings,
+        provider_list: ProviderList | None = None,
+    ) -> None:
         self.health = Health(stage=STAGE)
         self._schedule = schedule
         self._account = account
+        self._provider_list = provider_list
         self._settings = settings
         self._interval_s = settings.scheduler_interval_s
         self._heartbeats = heartbeat_keys(settings.partitions)
@@ -60,11 +69,19 @@ class Scheduler:
             extra={"action": "account.chosen", "region": self._account.region},
         )
         await self._schedule.start()
+        if self._provider_list is not None:
+            await self._provider_list.start()
 
     @property
     def duties(self) -> Mapping[str, Callable[[], Awaitable[float]]]:
         """Each duty's step: does a bounded piece of work and says how many seconds to wait."""
-        return {
+        more: dict[str, Callable[[], Awaitable[float]]] = {}
+        if self._provider_list is not None:
+            more = {
+                "provider_list": self._provider_list.work_off,
+                "measure_provider_list": self._provider_list.measure,
+            }
+        return more | {
             "take_due": self.take_due,
             "expire_leases": self.expire_leases,
             "settle_ambiguous": self.settle_ambiguous,
@@ -80,17 +97,9 @@ class Scheduler:
     async def run(self) -> None:
         """Runs every duty until stop()."""
         self._running = True
-        loops = [
-            asyncio.create_task(
-                run_loop(step, name=name, health=self.health, stopping=self._stopping)
-            )
-            for name, step in self.duties.items()
-        ]
         try:
-            await asyncio.gather(*loops)
+            await run_duties(self.duties, health=self.health, stopping=self._stopping)
         finally:
-            self._stopping.set()
-            await asyncio.gather(*loops, return_exceptions=True)
             self._running = False
             self._stopped.set()
 
@@ -100,6 +109,8 @@ class Scheduler:
         if self._running:
             await self._stopped.wait()
         await self._account.stop()
+        if self._provider_list is not None:
+            await self._provider_list.stop()
         await self._schedule.stop()
 
     async def take_due(self) -> float:

@@ -1,10 +1,13 @@
 """The provider's words for bounces, delays and complaints in ours, by table. Words that are not in a table map to the widest class.
 
 How final a bounce is follows from SES's label and the SMTP status alone. Words of the diagnostic text only tell why, and only
-where the status leaves it open, so that a block of our reputation is not taken for a fault of the address.
+where the status leaves it open, so that a block of our reputation is not taken for a fault of the address. The tables for
+bounces are a value, so that bounce rules of another version can bring others.
 """
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from streams.domain.delivery_events import BounceReason, BounceType
@@ -71,6 +74,33 @@ _HINTS: Final = (
     (re.compile(r"\bspam|virus|malware|phish|content|attachment"), BounceReason.CONTENT_REFUSED),
     (re.compile(r"\bblocked\b|\bbanned\b|unsolicited"), BounceReason.REPUTATION),
 )
+
+SmtpStatus = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BounceClasses:
+    """What the words and codes of a bounce say. by_status: subject and detail; by_class: the whole code, which goes before;
+    hints: words of the diagnostic text. passing_status (the class) and passing_reasons: where SES's "permanent" is not believed."""
+
+    by_subtype: Mapping[str, BounceReason]
+    by_class: Mapping[SmtpStatus, BounceReason]
+    by_status: Mapping[tuple[int, int], BounceReason]
+    by_subject: Mapping[int, BounceReason]
+    hints: Sequence[tuple[re.Pattern[str], BounceReason]]
+    passing_status: frozenset[int]
+    passing_reasons: frozenset[BounceReason]
+
+
+CLASSES: Final = BounceClasses(
+    by_subtype=_BY_SUBTYPE,
+    by_class=_BY_CLASS,
+    by_status=_BY_STATUS,
+    by_subject=_BY_SUBJECT,
+    hints=_HINTS,
+    passing_status=frozenset((4,)),
+    passing_reasons=frozenset((BounceReason.MAILBOX_FULL,)),
+)
 _DELAYS: Final = {
     "mailboxfull": BounceReason.MAILBOX_FULL,
     "spamdetected": BounceReason.CONTENT_REFUSED,
@@ -83,25 +113,33 @@ _COMPLAINTS: Final = frozenset(("abuse", "auth-failure", "fraud", "not-spam", "o
 _STATUS: Final = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.]*\d)")
 _BARELY_SAID: Final = frozenset((None, BounceReason.POLICY))
 
-SmtpStatus = tuple[int, int, int]
-
 
 def classify_bounce(
-    *, label: str | None, subtype: str | None, status: str | None, diagnostic: str | None
+    *,
+    label: str | None,
+    subtype: str | None,
+    status: str | None,
+    diagnostic: str | None,
+    classes: BounceClasses = CLASSES,
 ) -> tuple[BounceType, BounceReason]:
     """How final the bounce is, and why it happened."""
     kind = _TYPES.get(_word(label), BounceType.UNDETERMINED)
     sub = _word(subtype)
-    named = _BY_SUBTYPE.get(sub)
+    named = classes.by_subtype.get(sub)
     if named is not None:
         return kind, named
     if kind is BounceType.TRANSIENT and sub == "general" and not status and not diagnostic:
         return kind, BounceReason.AUTO_REPLY
     code = smtp_status(status, diagnostic)
-    reason = _reason(code, diagnostic)
+    reason = _reason(code, diagnostic, classes)
     if reason is BounceReason.OTHER and sub == "noemail":
         reason = BounceReason.MAILBOX_UNKNOWN
-    return _refined(kind, code, reason), reason
+    return _refined(kind, code, reason, classes), reason
+
+
+def is_label(word: str | None) -> bool:
+    """The word is one of SES's types of bounces."""
+    return _word(word) in _TYPES
 
 
 def delay_reason(delay_type: str | None) -> BounceReason:
@@ -135,32 +173,36 @@ def _first_status(text: str | None) -> SmtpStatus | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def _reason(code: SmtpStatus | None, diagnostic: str | None) -> BounceReason:
-    said = None if code is None else _said(code)
+def _reason(
+    code: SmtpStatus | None, diagnostic: str | None, classes: BounceClasses
+) -> BounceReason:
+    said = None if code is None else _said(code, classes)
     if said in _BARELY_SAID and diagnostic:
         text = diagnostic.lower()
-        hinted = next((reason for pattern, reason in _HINTS if pattern.search(text)), None)
+        hinted = next((reason for pattern, reason in classes.hints if pattern.search(text)), None)
         said = hinted or said
     return said or BounceReason.OTHER
 
 
-def _said(code: SmtpStatus) -> BounceReason | None:
+def _said(code: SmtpStatus, classes: BounceClasses) -> BounceReason | None:
     """What the status says by itself; None if it leaves it open."""
-    by_class = _BY_CLASS.get(code)
+    by_class = classes.by_class.get(code)
     if by_class is not None:
         return by_class
-    exact = _BY_STATUS.get(code[1:])
+    exact = classes.by_status.get(code[1:])
     if exact is not None or code[1:] == (0, 0):
         return exact
-    return _BY_SUBJECT.get(code[1], BounceReason.OTHER)
+    return classes.by_subject.get(code[1], BounceReason.OTHER)
 
 
-def _refined(kind: BounceType, code: SmtpStatus | None, reason: BounceReason) -> BounceType:
+def _refined(
+    kind: BounceType, code: SmtpStatus | None, reason: BounceReason, classes: BounceClasses
+) -> BounceType:
     """SES's "permanent" is not believed where the recipient's own status says that it may pass."""
     if kind is not BounceType.PERMANENT:
         return kind
-    passes = (code is not None and code[0] == 4) or reason is BounceReason.MAILBOX_FULL
-    return BounceType.TRANSIENT if passes else kind
+    passes = code is not None and code[0] in classes.passing_status
+    return BounceType.TRANSIENT if passes or reason in classes.passing_reasons else kind
 
 
 def _word(text: str | None) -> str:

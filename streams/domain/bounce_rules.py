@@ -1,17 +1,24 @@
-"""Which events stop further mail to a recipient, as versioned data: the first rule that fits decides.
+"""Which events stop further mail to a recipient, as versioned data: of the rules of a version the first that fits decides.
 
-Streaks of soft bounces are not counted yet: a transient bounce never suppresses.
+A version is never changed once it was released: `mailstreams reclassify` takes the stored evidence from one to another.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from streams.domain.addresses import RecipientKey
-from streams.domain.bounce_classes import is_suppression
+from streams.domain.bounce_classes import (
+    CLASSES,
+    BounceClasses,
+    classify_bounce,
+    is_label,
+    is_suppression,
+)
 from streams.domain.delivery_events import (
+    Bounce,
     BounceReason,
     BounceType,
     DeliveryEvent,
@@ -19,7 +26,6 @@ from streams.domain.delivery_events import (
     EventType,
 )
 
-RULE_VERSION: Final = 1
 ANY: Final = "*"
 
 
@@ -36,7 +42,10 @@ class SuppressionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppression:
-    """One row of table suppression that a rule asks for; tenant and lane "*" mean all."""
+    """One row of table suppression that a rule asks for; tenant and lane "*" mean all.
+
+    unattributed: the evidence is a complaint that names several people, of whom only one complained.
+    """
 
     recipient_key: RecipientKey
     tenant: str
@@ -44,12 +53,22 @@ class Suppression:
     reason: SuppressionReason
     evidence_id: EventId
     evidence_at: datetime
-    rule_version: int = RULE_VERSION
+    rule_version: int
+    unattributed: bool = False
+    expires: datetime | None = None
 
     @property
     def scope(self) -> tuple[RecipientKey, str, str, SuppressionReason]:
-        """What makes the row: there is one for each scope, with its earliest evidence."""
+        """What makes the row: there is one for each scope."""
         return self.recipient_key, self.tenant, self.lane, self.reason
+
+    @property
+    def rank(self) -> tuple[bool, datetime, EventId]:
+        """The total order that chooses the evidence which is told: the lowest wins."""
+        return self.unattributed, self.evidence_at, self.evidence_id
+
+    def in_force(self, now: datetime) -> bool:
+        return self.expires is None or self.expires > now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +82,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Fits an event of this type whose other fields are among those given; None fits all. Without effect it only ends the search."""
+    """Fits an event of this type whose other fields are among those given; None fits all. Without effect it only ends the search.
+
+    is_soft: the event counts in the recipient's streak of soft bounces.
+    """
 
     type: EventType
     bounce_types: frozenset[BounceType] | None = None
@@ -72,6 +94,26 @@ class Rule:
     complaint_types: frozenset[str] | None = None
     by_provider: bool | None = None
     effect: Effect | None = None
+    is_soft: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreakRule:
+    """So many messages in a row that bounced softly, over at least this time, suppress for so long after the last of them."""
+
+    bounces: int
+    over: timedelta
+    lasting: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """One version of the rules: how bounces are classified, what an event does, what a streak does."""
+
+    version: int
+    rules: Sequence[Rule]
+    streak: StreakRule
+    classes: BounceClasses = CLASSES
 
 
 _PROVIDER: Final = Effect(reason=SuppressionReason.PROVIDER_SUPPRESSION)
@@ -87,7 +129,7 @@ _NOT_THE_ADDRESS: Final = frozenset(
     )
 )
 
-RULES: Final = (
+_RULES_1: Final = (
     Rule(
         type=EventType.BOUNCED,
         bounce_subtypes=frozenset(("UnsubscribedRecipient",)),
@@ -100,6 +142,7 @@ RULES: Final = (
         bounce_types=frozenset((BounceType.PERMANENT,)),
         effect=Effect(reason=SuppressionReason.HARD_BOUNCE),
     ),
+    Rule(type=EventType.BOUNCED, bounce_types=frozenset((BounceType.TRANSIENT,)), is_soft=True),
     Rule(type=EventType.COMPLAINED, by_provider=True, effect=_PROVIDER),
     Rule(type=EventType.COMPLAINED, complaint_types=frozenset(("not-spam",))),
     Rule(
@@ -108,21 +151,77 @@ RULES: Final = (
     ),
     Rule(type=EventType.UNSUBSCRIBED, effect=_OPT_OUT),
 )
+RULE_VERSIONS: Final[Mapping[int, RuleSet]] = {
+    1: RuleSet(
+        version=1,
+        rules=_RULES_1,
+        streak=StreakRule(bounces=5, over=timedelta(hours=72), lasting=timedelta(days=14)),
+    ),
+}
+# The version that events are folded with.
+RULE_VERSION: Final = 1
+RULES: Final = RULE_VERSIONS[RULE_VERSION]
 
 
-def suppression_for(event: DeliveryEvent, *, tenant: str | None) -> Suppression | None:
+def suppression_for(
+    event: DeliveryEvent, *, tenant: str | None, rules: RuleSet = RULES
+) -> Suppression | None:
     """The suppression that this event alone causes; tenant is that of the message, None while the message is unknown."""
-    rule = next((rule for rule in RULES if _fits(rule, event)), None)
-    if rule is None or rule.effect is None:
+    effect = _effect(event, rules)
+    if effect is None:
         return None
     return Suppression(
         recipient_key=event.recipient_key,
-        tenant=(tenant or ANY) if rule.effect.of_tenant else ANY,
-        lane=rule.effect.lane,
-        reason=rule.effect.reason,
+        tenant=(tenant or ANY) if effect.of_tenant else ANY,
+        lane=effect.lane,
+        reason=effect.reason,
         evidence_id=event.id,
         evidence_at=event.time,
+        rule_version=rules.version,
+        unattributed=event.type is EventType.COMPLAINED and people_named(event) > 1,
     )
+
+
+def is_soft_bounce(event: DeliveryEvent, *, rules: RuleSet = RULES) -> bool:
+    """The mailbox did not take the message though it may take the next: it counts in the streak."""
+    rule = _rule(classified(event, rules), rules)
+    return rule is not None and rule.is_soft
+
+
+def classified(event: DeliveryEvent, rules: RuleSet) -> DeliveryEvent:
+    """The event with its bounce as this version of the rules classifies it.
+
+    A bounce whose kept words no version classifies as it was published has lost some on the way: it stays as it was published.
+    """
+    bounce = event.bounce
+    if bounce is None or not is_label(bounce.provider_type):
+        return event
+    versions = (known.classes for known in RULE_VERSIONS.values())
+    others = [classes for classes in versions if classes is not rules.classes]
+    published = bounce.type, bounce.reason
+    if not any(_classes_of(bounce, classes) == published for classes in others):
+        return event
+    kind, reason = _classes_of(bounce, rules.classes)
+    return replace(event, bounce=replace(bounce, type=kind, reason=reason))
+
+
+def _classes_of(bounce: Bounce, classes: BounceClasses) -> tuple[BounceType, BounceReason]:
+    return classify_bounce(
+        label=bounce.provider_type,
+        subtype=bounce.provider_subtype,
+        status=bounce.status,
+        diagnostic=bounce.diagnostic,
+        classes=classes,
+    )
+
+
+def _effect(event: DeliveryEvent, rules: RuleSet) -> Effect | None:
+    rule = _rule(classified(event, rules), rules)
+    return None if rule is None else rule.effect
+
+
+def _rule(event: DeliveryEvent, rules: RuleSet) -> Rule | None:
+    return next((rule for rule in rules.rules if _fits(rule, event)), None)
 
 
 def by_provider(event: DeliveryEvent) -> bool:
@@ -145,10 +244,10 @@ def hard_bounce_share(event: DeliveryEvent) -> float:
 
 def complaint_share(event: DeliveryEvent) -> float:
     """What it adds to Amazon's count of complaints: a complaint of one among n named people comes as n events and counts once."""
-    suppression = suppression_for(event, tenant=None)
-    if suppression is None or suppression.reason is not SuppressionReason.COMPLAINT:
+    effect = _effect(event, RULES)
+    if effect is None or effect.reason is not SuppressionReason.COMPLAINT:
         return 0.0
-    return 0.0 if _is_simulated(event) else 1.0 / _people_named(event)
+    return 0.0 if _is_simulated(event) else 1.0 / people_named(event)
 
 
 def _is_simulated(event: DeliveryEvent) -> bool:
@@ -156,7 +255,8 @@ def _is_simulated(event: DeliveryEvent) -> bool:
     return event.raw is not None and event.raw.get("mailbox_simulator") is True
 
 
-def _people_named(event: DeliveryEvent) -> int:
+def people_named(event: DeliveryEvent) -> int:
+    """How many people the complaint names, of whom SES knows only that one complained."""
     complaint = None if event.raw is None else event.raw.get("complaint")
     named = complaint.get("complainedRecipients") if isinstance(complaint, Mapping) else None
     return max(len(named), 1) if isinstance(named, list) else 1

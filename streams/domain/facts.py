@@ -1,19 +1,13 @@
-"""What the events of messages add up to. Any order and any number of repetitions give the same."""
+"""The facts of messages and recipients, and how two of one kind merge. Any order and any number of repetitions give the same."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from streams.domain.addresses import RecipientKey
-from streams.domain.bounce_rules import (
-    ANY,
-    Suppression,
-    SuppressionReason,
-    by_provider,
-    suppression_for,
-)
+from streams.domain.bounce_rules import ANY, Suppression, by_provider
 from streams.domain.delivery_events import (
     BounceReason,
     BounceType,
@@ -36,6 +30,8 @@ PROOF_OF_ACCEPTANCE: Final = frozenset(
         EventType.CLICKED,
     )
 )
+# Tenant, or "*" for messages that are not known, and recipient: the key of recipient_state.
+RecipientScope = tuple[str, RecipientKey]
 _SEVERITY: Final = {BounceType.PERMANENT: 0, BounceType.UNDETERMINED: 1, BounceType.TRANSIENT: 2}
 _REFERENCES: Final = ("attempt_id", "outbox_id", "provider_message_id", "tenant")
 
@@ -56,7 +52,7 @@ class Placed:
     stored_unmatched: bool = False
 
     @property
-    def scope(self) -> tuple[str, RecipientKey]:
+    def scope(self) -> RecipientScope:
         """The row of recipient_state that the event counts in: the tenant's, or that of no known tenant."""
         return self.tenant or ANY, self.event.recipient_key
 
@@ -140,18 +136,32 @@ class RecipientOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipientState:
-    """One tenant's recipient over all messages; tenant "*" for messages that are not known."""
+    """One tenant's recipient over all messages; tenant "*" for messages that are not known.
+
+    The streak is that of the whole history: it is derived, never merged.
+    """
 
     tenant: str
     recipient_key: RecipientKey
     last_delivery: datetime | None = None
     hard_bounce: datetime | None = None
     complaint: datetime | None = None
+    soft_bounce_streak: int = 0
+    soft_bounces_since: datetime | None = None
+
+    @property
+    def scope(self) -> RecipientScope:
+        return self.tenant, self.recipient_key
+
+    @property
+    def says_something(self) -> bool:
+        times = self.last_delivery, self.hard_bounce, self.complaint
+        return any(at is not None for at in times) or self.soft_bounce_streak > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a batch of events adds, one entry a row, in the order of the rows' keys."""
+    """What events add up to, one entry a row, in the order of the rows' keys."""
 
     outcomes: Sequence[RecipientOutcome]
     states: Sequence[RecipientState]
@@ -167,29 +177,6 @@ def distinct(events: Iterable[DeliveryEvent]) -> list[DeliveryEvent]:
         if before is None or _references(event) > _references(before):
             found[key] = event
     return [found[key] for key in sorted(found)]
-
-
-def fold(placed: Iterable[Placed]) -> Changes:
-    """Adds the events up."""
-    outcomes: dict[tuple[UUID, RecipientKey], RecipientOutcome] = {}
-    states: dict[tuple[str, RecipientKey], RecipientState] = {}
-    suppressions: dict[tuple[Any, ...], Suppression] = {}
-    for one in placed:
-        outcome = outcome_of(one)
-        if outcome is not None:
-            where = outcome.outbox_id, outcome.recipient_key
-            outcomes[where] = merge_outcomes(outcomes.get(where), outcome)
-        suppression = suppression_for(one.event, tenant=one.tenant)
-        if suppression is not None:
-            scope = suppression.scope
-            suppressions[scope] = merge_suppressions(suppressions.get(scope), suppression)
-        state = _state_of(one, suppression)
-        states[one.scope] = merge_states(states.get(one.scope), state)
-    return Changes(
-        outcomes=[outcomes[key] for key in sorted(outcomes)],
-        states=[states[key] for key in sorted(states) if _says_something(states[key])],
-        suppressions=[suppressions[key] for key in sorted(suppressions)],
-    )
 
 
 def outcome_of(placed: Placed) -> RecipientOutcome | None:
@@ -233,7 +220,7 @@ def merge_outcomes(one: RecipientOutcome | None, other: RecipientOutcome) -> Rec
 
 
 def merge_states(one: RecipientState | None, other: RecipientState) -> RecipientState:
-    """Both together."""
+    """Both together, without the streak."""
     if one is None:
         return other
     deliveries = [d for d in (one.last_delivery, other.last_delivery) if d is not None]
@@ -247,10 +234,8 @@ def merge_states(one: RecipientState | None, other: RecipientState) -> Recipient
 
 
 def merge_suppressions(one: Suppression | None, other: Suppression) -> Suppression:
-    """The one with the earlier evidence."""
-    if one is None:
-        return other
-    return min(one, other, key=lambda s: (s.evidence_at, s.evidence_id))
+    """The one with the evidence that is told."""
+    return other if one is None else min(one, other, key=lambda s: s.rank)
 
 
 def _bounce_fact(event: DeliveryEvent) -> BounceFact | None:
@@ -277,23 +262,6 @@ def _complaint_fact(event: DeliveryEvent) -> ComplaintFact | None:
         event_id=event.id,
         type=None if complaint is None else complaint.type,
     )
-
-
-def _state_of(placed: Placed, suppression: Suppression | None) -> RecipientState:
-    event = placed.event
-    reason = None if suppression is None else suppression.reason
-    tenant, recipient_key = placed.scope
-    return RecipientState(
-        tenant=tenant,
-        recipient_key=recipient_key,
-        last_delivery=event.time if event.type is EventType.DELIVERED else None,
-        hard_bounce=event.time if reason is SuppressionReason.HARD_BOUNCE else None,
-        complaint=event.time if reason is SuppressionReason.COMPLAINT else None,
-    )
-
-
-def _says_something(state: RecipientState) -> bool:
-    return (state.last_delivery, state.hard_bounce, state.complaint) != (None, None, None)
 
 
 def _references(event: DeliveryEvent) -> tuple[bool, ...]:

@@ -1,21 +1,24 @@
-"""What the fold needs: records, the facts, one transaction a batch."""
+"""What the fold needs: records, the facts, one transaction a batch; and what reclassify needs."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
 from streams.domain.addresses import RecipientKey
-from streams.domain.bounce_rules import Suppression
+from streams.domain.bounce_rules import Suppression, SuppressionReason
 from streams.domain.delivery_events import DeliveryEvent, EventId
 from streams.domain.facts import (
     Kept,
     Placed,
     RecipientOutcome,
+    RecipientScope,
     RecipientState,
     Settled,
     UnmatchedPage,
 )
+from streams.domain.lifts import Lifts, Scope
+from streams.domain.reclassification import Evidence, LiftedRow
 from streams.domain.records import Record
 
 T = TypeVar("T")
@@ -36,33 +39,65 @@ class RecordConsumer(Protocol):
         """The outcome of all records up to these is durable. Unavailable when the broker does not answer."""
 
 
+class SuppressionRows(Protocol):
+    """Table suppression within one transaction. Rows without evidence were put in by hand and are left as they are."""
+
+    async def lock(self, keys: Collection[RecipientKey]) -> Lifts:
+        """Locks these recipients' suppressions before any of them is changed; the lifts that concern them."""
+
+    async def suppress(self, suppressions: Sequence[Suppression]) -> int:
+        """Puts them in force, each with the evidence that is told; how many rows were new or changed."""
+
+    async def replace(self, suppressions: Sequence[Suppression]) -> int:
+        """Sets them to exactly this; how many rows were new or changed."""
+
+    async def withdraw(self, scopes: Collection[Scope]) -> int:
+        """Takes rows away that nothing supports any more; how many were there."""
+
+    async def withdraw_unattributed(
+        self, evidence: Collection[tuple[RecipientKey, EventId, SuppressionReason]]
+    ) -> int:
+        """Withdraws suppressions of all tenants that rest on evidence which has a tenant now."""
+
+    async def suppressed_softly(
+        self, scopes: Collection[RecipientScope]
+    ) -> Collection[RecipientScope]:
+        """Which of these a streak of soft bounces suppresses."""
+
+
 class FactsTransaction(Protocol):
     """The statements of one fold, in the order in which it needs them."""
+
+    @property
+    def suppressions(self) -> SuppressionRows: ...
 
     async def correlate(self, events: Sequence[DeliveryEvent]) -> list[Placed]:
         """Each event with its message, in the same order."""
 
-    async def lock(self, scopes: Sequence[tuple[str, RecipientKey]]) -> None:
-        """Locks the recipients' rows; nothing of their history may be read before."""
+    async def lock(self, scopes: Sequence[RecipientScope]) -> dict[RecipientScope, RecipientState]:
+        """Locks the recipients' rows and returns them; nothing of their history may be read before."""
 
     async def keep(self, placed: Sequence[Placed]) -> list[Kept]:
         """Keeps the events; returns those that are new or now know more of their message than before."""
 
     async def merge_outcomes(self, outcomes: Sequence[RecipientOutcome]) -> None: ...
 
-    async def merge_states(self, states: Sequence[RecipientState]) -> None: ...
+    async def merge_states(self, states: Sequence[RecipientState]) -> None:
+        """Adds to the locked rows, their streaks apart."""
 
-    async def suppress(self, suppressions: Sequence[Suppression]) -> int:
-        """Puts them in force, each with its earliest evidence; how many rows were new or changed."""
-
-    async def unattributed(self, keys: Sequence[RecipientKey]) -> list[DeliveryEvent]:
+    async def unattributed(self, keys: Sequence[RecipientKey]) -> list[Placed]:
         """What is kept of these recipients and belongs to no known message."""
 
-    async def restate(self, states: Sequence[RecipientState]) -> None:
-        """Sets the rows of no known tenant to exactly this."""
+    async def soft_bounces(
+        self, last_deliveries: Mapping[RecipientScope, datetime | None]
+    ) -> list[Placed]:
+        """The kept bounces of these tenants' recipients since their last delivery, without raw payloads."""
 
-    async def withdraw(self, evidence: Sequence[tuple[RecipientKey, EventId]]) -> int:
-        """Withdraws suppressions of all tenants that rest on evidence which has a tenant now."""
+    async def restate(self, states: Sequence[RecipientState]) -> None:
+        """Sets the locked rows to exactly this."""
+
+    async def restate_streaks(self, states: Sequence[RecipientState]) -> None:
+        """Sets the streaks of the locked rows to exactly this."""
 
     async def remember_attempts(self, forgotten: Sequence[Placed]) -> int:
         """Keeps attempts that only their events know; how many of their messages SES took twice."""
@@ -83,3 +118,37 @@ class Facts(Protocol):
 
     async def unmatched(self, *, after: datetime, before: datetime, limit: int) -> UnmatchedPage:
         """Kept events without a message that were received in this span, oldest first, at most so many."""
+
+    async def count_unmatched(self, *, after: datetime) -> int:
+        """How many events were kept since then and have no message."""
+
+
+class EvidencePage(Protocol):
+    """The stored evidence of some recipients within one transaction."""
+
+    @property
+    def suppressions(self) -> SuppressionRows: ...
+
+    async def lock(self) -> Sequence[Evidence]:
+        """Locks these recipients as the fold does, and returns all their evidence."""
+
+    async def restate(self, states: Sequence[RecipientState]) -> None:
+        """Sets the locked rows to exactly this."""
+
+    async def lift(self, rows: Sequence[LiftedRow], *, by_whom: str, rules: int) -> int:
+        """Lifts these suppressions, which is logged with its reason; how many there were."""
+
+
+class EvidenceStore(Protocol):
+    """The stored evidence, page by page in the order of the recipient keys."""
+
+    async def keys(self, *, after: RecipientKey | None, limit: int) -> Sequence[RecipientKey]:
+        """The next recipients of whom there is evidence."""
+
+    async def read(self, keys: Sequence[RecipientKey]) -> Sequence[Evidence]:
+        """All evidence of these recipients, as it is at this moment."""
+
+    async def transact(
+        self, keys: Sequence[RecipientKey], work: Callable[[EvidencePage], Awaitable[T]]
+    ) -> T:
+        """Runs work on these recipients in one transaction that may write; from its start again after a deadlock."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -110,6 +110,22 @@ async def run_loop(
             if wait > 0:
                 await wait_or_stop(stopping, wait)
     health.forget(name)
+
+
+async def run_duties(
+    duties: Mapping[str, Callable[[], Awaitable[float]]], *, health: Health, stopping: asyncio.Event
+) -> None:
+    """Runs each duty's step in a loop of its own until stopping is set. If one ends by an error, stopping is set, all others
+    end their step, and the error is raised."""
+    loops = [
+        asyncio.create_task(run_loop(step, name=name, health=health, stopping=stopping))
+        for name, step in duties.items()
+    ]
+    try:
+        await asyncio.gather(*loops)
+    finally:
+        stopping.set()
+        await asyncio.gather(*loops, return_exceptions=True)
 
 
 def _report(name: str, health: Health, error: Exception) -> None:

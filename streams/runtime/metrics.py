@@ -240,6 +240,11 @@ RECIPIENTS_UNMATCHED = Counter(
     "New facts that were kept without a message of ours. Growing: somebody else sends with our configuration set or identity, "
     "or notifications come without our tags.",
 )
+RECIPIENTS_UNMATCHED_NOW = Gauge(
+    "mailstreams_recipients_unmatched_events_now",
+    "Facts of the last three days that are kept without a message of ours, the same in every replica. Not back at zero minutes after "
+    "the last send: as for mailstreams_recipients_unmatched_events_total.",
+)
 RECIPIENTS_MATCHED = Counter(
     "mailstreams_recipients_matched_later_total",
     "Facts that found their message, or its attempt, after they had been kept.",
@@ -247,6 +252,11 @@ RECIPIENTS_MATCHED = Counter(
 RECIPIENTS_SUPPRESSIONS = Counter(
     "mailstreams_recipients_suppressions_total",
     "Rows of table suppression that events made or changed.",
+)
+RECIPIENTS_WITHDRAWN = Counter(
+    "mailstreams_recipients_suppressions_withdrawn_total",
+    "Rows of table suppression that events took away: a delivery ended a streak of soft bounces, or what was for all tenants is its "
+    "tenant's now.",
 )
 RECIPIENTS_FORGOTTEN = Counter(
     "mailstreams_recipients_forgotten_attempts_total",
@@ -347,6 +357,33 @@ SCHEDULER_HEARTBEAT_AGE = Gauge(
     "mailstreams_scheduler_heartbeat_age_seconds",
     "Since the newest heartbeat that any scheduler put into the feed. More than some seconds: no scheduler works, and soon "
     "senders stop, since they cannot tell whether their suppressions are fresh.",
+)
+
+PROVIDER_LIST_CALLS = Counter(
+    "mailstreams_scheduler_provider_list_calls_total",
+    "Calls about SES's account-level suppression list: list (its import) and unlist (what was lifted). denied: the role lacks "
+    "ses:ListSuppressedDestinations or ses:DeleteSuppressedDestination, so that mail to lifted addresses stays undelivered; throttled "
+    "growing: somebody else uses up the one call a second that the account has; token-refused growing: the import begins anew again and again.",
+    ["call", "outcome"],
+)
+PROVIDER_IMPORTED = Counter(
+    "mailstreams_scheduler_provider_list_imported_total",
+    "Entries of SES's list that were read: suppressed now, known before, lifted here since, or unusable (no address that mail could go to).",
+    ["entry"],
+)
+PROVIDER_IMPORT_ENTRIES = Gauge(
+    "mailstreams_scheduler_provider_import_entries",
+    "Entries of SES's list that its import has read so far. Standing still while the import is not finished: see the calls.",
+)
+PROVIDER_IMPORT_FINISHED = Gauge(
+    "mailstreams_scheduler_provider_import_finished",
+    "1 once SES's list is imported. 0 for hours: it is long (1,000 entries a call), or the calls fail.",
+)
+PROVIDER_UNLISTINGS = Gauge(
+    "mailstreams_scheduler_provider_unlistings",
+    "Recipients to delete from SES's list after a lift: waiting for their call, or without-address: nobody told the address, so delete "
+    "it in the console of SES, or lift it again by its address.",
+    ["kind"],
 )
 
 # Sender ---------------------------------------------------------------------------------------------------------------

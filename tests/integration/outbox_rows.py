@@ -48,8 +48,8 @@ async def fetch(database: Database, sql: str, *args: Any) -> list[dict[str, Any]
 
 FACTS = {
     "outcomes": "SELECT * FROM recipient_outcome ORDER BY outbox_id, recipient_key",
-    "states": "SELECT * FROM recipient_state WHERE num_nonnulls(last_delivery, hard_bounce, complaint) > 0 ORDER BY tenant, recipient_key",
-    "suppressions": "SELECT recipient_key, tenant, lane, reason, evidence_id, evidence_at, rule_version, expires FROM suppression ORDER BY 1, 2, 3, 4",
+    "states": "SELECT * FROM recipient_state WHERE num_nonnulls(last_delivery, hard_bounce, complaint) > 0 OR soft_bounce_streak > 0 ORDER BY tenant, recipient_key",
+    "suppressions": "SELECT recipient_key, tenant, lane, reason, evidence_id, evidence_at, unattributed, rule_version, expires FROM suppression ORDER BY 1, 2, 3, 4",
     "events": "SELECT event_id, recipient_key, type, at, tenant, outbox_id, attempt_id, provider_message_id, payload FROM email_event ORDER BY 1, 2",
     "rows": "SELECT id, state, reason, attempts FROM email_outbox ORDER BY id",
     "attempts": "SELECT id, outbox_id, number, outcome, provider_message_id FROM email_attempt ORDER BY id",
@@ -182,10 +182,18 @@ def bounced(row: Row | None = None, *, label: str = "Permanent", **fields: Any) 
     """A bounce with the label of SES; hard unless another label is given."""
     subtype = fields.pop("subtype", "General")
     status = fields.pop("status", "5.1.1" if label == "Permanent" else "4.4.7")
+    diagnostic = fields.pop("diagnostic", None)
     kind, reason = classify_bounce(
-        label=label, subtype=subtype, status=status, diagnostic=fields.pop("diagnostic", None)
+        label=label, subtype=subtype, status=status, diagnostic=diagnostic
     )
-    bounce = Bounce(type=kind, reason=reason, provider_type=label, provider_subtype=subtype)
+    bounce = Bounce(
+        type=kind,
+        reason=reason,
+        provider_type=label,
+        provider_subtype=subtype,
+        status=status,
+        diagnostic=diagnostic,
+    )
     return event(EventType.BOUNCED, row, bounce=bounce, **fields)
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from streams.adapters.facts_store import FactsStore, FactsTransaction
+from streams.adapters.facts_store import FactsStore
+from streams.adapters.facts_transaction import FactsTransaction
 from streams.adapters.postgres import Database
 from streams.domain.delivery_events import DeliveryEvent, EventType
-from streams.recipients import Folded, Recipients, fold
+from streams.folding.fold import Folded, fold
+from streams.recipients import Recipients
 from streams.runtime import metrics
 from tests.integration.outbox_rows import (
     START,

@@ -1,6 +1,7 @@
 """lift_suppressions: what it takes away, what it leaves, what it hands on to SES, and who waits for it."""
 
 import asyncio
+import time
 from typing import Any
 
 import asyncpg
@@ -210,6 +211,8 @@ async def test_a_lift_waits_for_whoever_holds_the_recipient(database: Database, 
 
 
 async def waiting(database: Database) -> None:
-    async with asyncio.timeout(20):
-        while not await execute(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            await asyncio.sleep(0.02)
+    """Until somebody waits for a lock."""
+    deadline = time.monotonic() + 20
+    while not await execute(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        assert time.monotonic() < deadline, "nobody waited"
+        await asyncio.sleep(0.02)

@@ -20,7 +20,7 @@ from streams.domain.errors import Unavailable
 from streams.domain.schedule import FIRST_ID
 from streams.domain.sending_account import SendingAccount
 from streams.domain.topics import Lane
-from streams.recipients import fold
+from streams.folding.fold import fold
 from streams.runtime.settings import Settings
 from streams.scheduler import AccountPoll, OldestPendingSearch, Scheduler
 from tests.integration.outbox_rows import Row, bounced, event, execute, fetch, make_row

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from streams.adapters.facts_store import FactsStore
 from streams.adapters.postgres import Database
 from streams.domain.delivery_events import DeliveryEvent, EventType
-from streams.recipients import Recipients, fold
+from streams.folding.fold import fold
+from streams.recipients import Recipients
 from tests.integration.outbox_rows import (
     Row,
     all_facts,

@@ -17,13 +17,13 @@ from streams.domain.delivery_events import (
     EventId,
     EventType,
 )
+from streams.domain.derivation import fold
 from streams.domain.facts import (
     Changes,
     Placed,
     RecipientOutcome,
     RecipientState,
     distinct,
-    fold,
     merge_outcomes,
     merge_states,
     merge_suppressions,

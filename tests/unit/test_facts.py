@@ -20,7 +20,8 @@ from streams.domain.delivery_events import (
 )
 from streams.domain.errors import BadMessage
 from streams.domain.event_records import read_event
-from streams.domain.facts import Placed, distinct, fold, outcome_of
+from streams.domain.derivation import fold
+from streams.domain.facts import Placed, distinct, outcome_of
 
 AT = datetime(2026, 1, 15, 10, 0, tzinfo=UTC)
 MESSAGE = UUID(int=1)

@@ -1,0 +1,4 @@
+-- The rows of these tenants' recipients. $1 tenant text[], $2 recipient key text[].
+SELECT s.tenant, s.recipient_key, s.last_delivery, s.hard_bounce, s.complaint, s.soft_bounce_streak, s.soft_bounces_since
+FROM unnest($1::text[], $2::text[]) AS r (tenant, recipient_key)
+JOIN recipient_state AS s USING (tenant, recipient_key);
