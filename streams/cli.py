@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
+from streams.domain.reclassification import CHANGES, Report
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,7 +31,6 @@ NOT_BUILT: Final = {
     "resume": "resuming by command; delete from table pause meanwhile",
     "replay": "replay by command",
     "reconcile": "reconciliation with the provider",
-    "reclassify": "re-running newer bounce rules over stored evidence",
     "erase": "erasure of a recipient",
 }
 # Reasons of the intake that are trouble of ours; a test holds them and their status together.
@@ -165,5 +165,45 @@ def trace(
             return
         for line in lines:
             print(f"{line['at'] or '-':<27}  {line['what']:<22}  {line['detail'] or ''}".rstrip())
+
+    run_async(work)
+
+
+@app.command()
+def reclassify(
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, change nothing.")
+    ] = False,
+    rules_version: Annotated[
+        int | None, typer.Option(help="Version of the bounce rules; the newest by default.")
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(help="Go on behind this recipient key, where a run was broken off."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Runs another version of the bounce rules over the stored evidence: suppresses what it finds, lifts what was wrong."""
+    from streams import wiring
+
+    def told(report: Report) -> None:
+        if not as_json:
+            print(f"\r{report.recipients} recipients, last {report.last}", end="", file=sys.stderr)
+
+    async def work() -> None:
+        done = await wiring.reclassify(
+            rules_version=rules_version, dry_run=dry_run, after=after, told=told
+        )
+        if as_json:
+            print(json.dumps(done.as_json()))
+            return
+        would = "would be " if done.dry_run else ""
+        print(
+            f"\nbounce rules v{done.rules_version}: {done.recipients} recipients looked at, {done.changed} {would}changed"
+        )
+        for what in CHANGES:
+            for reason, rows in sorted(done.by_change[what].items()):
+                print(f"{what:<9} {reason:<21} {rows}")
 
     run_async(work)

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
     from streams.adapters.postgres import Database
     from streams.adapters.sns import SnsCertificates, SnsConfirmer
+    from streams.domain.reclassification import Report
+    from streams.provider_list import ProviderList
     from streams.queue_intake import QueueIntake
 
 log = logging.getLogger(__name__)
@@ -180,6 +183,20 @@ def scheduler(config: Settings) -> Stage:
         schedule=ScheduleStore(database(config, "scheduler")),
         account=SesAccount(),
         settings=config,
+        provider_list=provider_list(config) if config.provider_list else None,
+    )
+
+
+def provider_list(config: Settings) -> ProviderList:
+    from streams.adapters.provider_list_store import ProviderListStore
+    from streams.adapters.ses_suppression_list import SesSuppressionList
+    from streams.provider_list import ProviderList
+
+    return ProviderList(
+        provider=SesSuppressionList(),
+        store=ProviderListStore(database(config, "provider list")),
+        salt=config.salt(),
+        pace=timedelta(seconds=config.provider_list_pace_s),
     )
 
 
@@ -309,3 +326,28 @@ async def trace(outbox_id: UUID) -> list[dict[str, Any]]:
     if not rows:
         raise Misconfigured(f"there is no outbox row {outbox_id} in this database")
     return [dict(row) for row in rows]
+
+
+async def reclassify(
+    *, rules_version: int | None, dry_run: bool, after: str | None, told: Callable[[Report], None]
+) -> Report:
+    """Runs these bounce rules, the newest if none are named, over the stored evidence."""
+    from streams.adapters.facts_store import EvidenceStore
+    from streams.domain.addresses import RecipientKey
+    from streams.domain.bounce_rules import RULE_VERSIONS
+    from streams.reclassify import reclassify_all
+
+    rules = RULE_VERSIONS.get(max(RULE_VERSIONS) if rules_version is None else rules_version)
+    if rules is None:
+        known = ", ".join(map(str, sorted(RULE_VERSIONS)))
+        raise Misconfigured(f"there are no bounce rules of version {rules_version}, only {known}")
+    config = settings.load()
+    logs.configure("reclassify", config.log_level)
+    async with database(config, "reclassify") as connection:
+        return await reclassify_all(
+            EvidenceStore(connection),
+            rules=rules,
+            dry_run=dry_run,
+            after=RecipientKey(after) if after else None,
+            told=told,
+        )

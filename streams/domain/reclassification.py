@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
+from typing import Final
 
 from streams.domain.addresses import RecipientKey
 from streams.domain.bounce_rules import RuleSet, Suppression, SuppressionReason
@@ -80,29 +81,46 @@ class Reclassified:
     def changes_suppressions(self) -> bool:
         return bool(self.added or self.replaced or self.lifted or self.moved)
 
+    @property
+    def changes_anything(self) -> bool:
+        return self.changes_suppressions or bool(self.states)
+
+
+# What can happen to a row of table suppression.
+CHANGES: Final = ("added", "lifted", "replaced", "moved")
+
 
 @dataclass(slots=True)
 class Report:
-    """Counts of what was, or would be, changed, by reason."""
+    """Counts of what was, or would be, changed: of rows by the change and their reason, of recipients whose rows change."""
 
     rules_version: int
     dry_run: bool
+    last: RecipientKey | None = None
     recipients: int = 0
     changed: int = 0
-    added: Counter[str] = field(default_factory=Counter)
-    replaced: Counter[str] = field(default_factory=Counter)
-    lifted: Counter[str] = field(default_factory=Counter)
-    moved: Counter[str] = field(default_factory=Counter)
-    last: RecipientKey | None = None
+    by_change: Mapping[str, Counter[str]] = field(
+        default_factory=lambda: {change: Counter() for change in CHANGES}
+    )
 
     def count(self, found: Reclassified) -> None:
         """Takes in what was decided for one recipient."""
         self.recipients += 1
         self.changed += found.changes_suppressions
-        self.added.update(s.reason.value for s in found.added)
-        self.replaced.update(s.reason.value for s in found.replaced)
-        self.lifted.update(one.row.reason.value for one in found.lifted)
-        self.moved.update(row.reason.value for row in found.moved)
+        self.by_change["added"].update(s.reason.value for s in found.added)
+        self.by_change["lifted"].update(one.row.reason.value for one in found.lifted)
+        self.by_change["replaced"].update(s.reason.value for s in found.replaced)
+        self.by_change["moved"].update(row.reason.value for row in found.moved)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "rules_version": self.rules_version,
+            "dry_run": self.dry_run,
+            "recipients": self.recipients,
+            "changed": self.changed,
+            **{change: dict(rows) for change, rows in self.by_change.items()},
+            "last": self.last,
+        }
 
 
 def reclassify(evidence: Evidence, *, rules: RuleSet, now: datetime) -> Reclassified:

@@ -40,7 +40,6 @@ def last_line(done: "subprocess.CompletedProcess[str]") -> str:
         "resume",
         "replay",
         "reconcile",
-        "reclassify",
         "erase",
     ],
 )

@@ -18,9 +18,9 @@ from streams.domain.delivery_events import (
     EventType,
     encode,
 )
+from streams.domain.derivation import fold
 from streams.domain.errors import BadMessage
 from streams.domain.event_records import read_event
-from streams.domain.derivation import fold
 from streams.domain.facts import Placed, distinct, outcome_of
 
 AT = datetime(2026, 1, 15, 10, 0, tzinfo=UTC)
