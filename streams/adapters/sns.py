@@ -18,6 +18,7 @@ from streams.domain.errors import BadMessage, Misconfigured, Unavailable
 from streams.domain.sns import TopicArn
 from streams.domain.sns_certificates import MAX_BYTES, Certificate, read_certificate
 from streams.runtime import metrics
+from streams.runtime.logs import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class SnsCertificates:
         self._failed: OrderedDict[str, _Kept] = OrderedDict()
         self._fetches: dict[str, asyncio.Task[Certificate]] = {}
         self._slots = asyncio.Semaphore(FETCHES_AT_A_TIME)
+        self._seldom = Seldom()
 
     async def get(self, url: str) -> Certificate:
         """The certificate; Unavailable if there is none now, BadMessage if it is none that can be taken."""
@@ -167,10 +169,14 @@ class SnsCertificates:
             kept.popitem(last=False)
         outcome = "fetched" if good else "unavailable" if isinstance(found, Unavailable) else "bad"
         metrics.EVENTS_CERTIFICATE_FETCHES.labels(outcome=outcome).inc()
-        if not good:
+        if not good and (left_out := self._seldom.left_out(outcome)) is not None:
             log.warning(
                 "signing certificate cannot be had",
-                extra={"action": "events.certificate_failed", "error": str(found)},
+                extra={
+                    "action": "events.certificate_failed",
+                    "error": str(found),
+                    "left_out": left_out,
+                },
             )
 
     async def stop(self) -> None:

@@ -3,7 +3,10 @@
 import json
 import logging
 import sys
+import time
 import traceback
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -32,6 +35,27 @@ def places(error: BaseException) -> list[str]:
     """File and line of the last three frames: where it happened, without the error's text, which may quote what a stranger sent."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     return [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames]
+
+
+class Seldom:
+    """Lets one line of a kind through every so many seconds, and counts the others: for what strangers can cause."""
+
+    def __init__(
+        self, every_s: float = 1.0, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._every_s = every_s
+        self._clock = clock
+        self._next: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def left_out(self, kind: str) -> int | None:
+        """None: not now. Else how many lines of this kind were left out since the last one. Kinds come from a closed set."""
+        now = self._clock()
+        if now < self._next.get(kind, now):
+            self._left_out[kind] += 1
+            return None
+        self._next[kind] = now + self._every_s
+        return self._left_out.pop(kind, 0)
 
 
 class JsonLines(logging.Formatter):
