@@ -136,6 +136,16 @@ class Settings(BaseSettings):
     rate_safety_factor: float = Field(
         default=0.95, gt=0, le=1, description="share of the SES rate that is used"
     )
+    provider_list: bool = Field(
+        default=True,
+        description="import SES's account-level suppression list once, and delete from it what is lifted here",
+    )
+    provider_list_pace_s: float = Field(
+        default=2.0,
+        gt=0,
+        le=60,
+        description="from one such call to the next; SES allows the account one of all kinds a second",
+    )
 
     @field_validator(
         "sns_topics",
