@@ -33,6 +33,7 @@ from streams.runtime.settings import Settings
 
 log = logging.getLogger(__name__)
 
+PATH = "/sns"
 MAX_BODY = 512 * 1024
 BODY_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 14.0
@@ -111,8 +112,7 @@ class Events:
         self._refusals = Refusals()
         self.health.not_ready("endpoint", "it does not listen yet")
         # Each series is there from the start, so that a rate sees its first step.
-        for reason in Reason:
-            metrics.EVENTS_REQUESTS.labels(reason=reason)
+        self._requests = {r: metrics.EVENTS_REQUESTS.labels(reason=r) for r in Reason}
 
     @property
     def address(self) -> str:
@@ -127,10 +127,8 @@ class Events:
         self._warn_of_certificate_source()
         tls = _tls(self._settings)
         await self._publisher.start()
-        app = web.Application()
-        app.add_routes([web.post("/sns", self._post)])
         server = HttpServer(
-            app,
+            self._routed,
             host=self._settings.host,
             port=self._settings.port,
             tls=tls,
@@ -169,20 +167,32 @@ class Events:
         await self._certificates.stop()
         await self._publisher.stop()
 
-    async def _post(self, request: web.Request) -> web.Response:
+    async def _routed(self, request: web.BaseRequest) -> web.Response:
+        if request.path != PATH:
+            raise web.HTTPNotFound
+        if request.method != hdrs.METH_POST:
+            raise web.HTTPMethodNotAllowed(request.method, [hdrs.METH_POST])
+        if hdrs.EXPECT in request.headers:
+            _continue(request)
+        return await self._post(request)
+
+    async def _post(self, request: web.BaseRequest) -> web.Response:
         started = time.perf_counter()
         self._connections.working(request.protocol)
+        metrics.EVENTS_IN_FLIGHT.inc()
         try:
-            with metrics.EVENTS_IN_FLIGHT.track_inprogress():
-                verdict = await self._guarded(request)
+            verdict = await self._guarded(request)
         finally:
+            metrics.EVENTS_IN_FLIGHT.dec()
             self._connections.done(request.protocol)
         reason = verdict.reason
-        metrics.EVENTS_REQUESTS.labels(reason=reason).inc()
+        self._requests[reason].inc()
         self._refusals.tell(verdict)
         if reason is Reason.PUBLISH_FAILED:
             self.health.not_ready("kafka", "an event could not be published")
-        answer = web.Response(text=f"{reason}\n", status=reason.status)
+        answer = web.Response(
+            body=f"{reason}\n".encode(), status=reason.status, headers=_PLAIN_TEXT
+        )
         if reason is Reason.UNAUTHORIZED:
             answer.headers[hdrs.WWW_AUTHENTICATE] = CHALLENGE
         if not request.content.is_eof():
@@ -190,11 +200,13 @@ class Events:
         metrics.EVENTS_ANSWER_SECONDS.observe(time.perf_counter() - started)
         return answer
 
-    async def _guarded(self, request: web.Request) -> Verdict:
+    async def _guarded(self, request: web.BaseRequest) -> Verdict:
         """Whatever happens, SNS gets an answer in time, and never one that makes it forget an event that we failed to keep."""
         started = asyncio.get_running_loop().time()
+        is_whole = request.content.is_eof()
+        until = started + (ANSWER_TIMEOUT_S if is_whole else BODY_TIMEOUT_S)
         try:
-            async with asyncio.timeout_at(started + BODY_TIMEOUT_S) as deadline:
+            async with asyncio.timeout_at(until) as deadline:
                 with self._load.share() as share:
                     if self._is_unauthorized(request):
                         return _UNAUTHORIZED
@@ -203,26 +215,32 @@ class Events:
                         return body
                     if not share.admitted():
                         return _OVERLOADED
-                    deadline.reschedule(started + ANSWER_TIMEOUT_S)
+                    if not is_whole:
+                        deadline.reschedule(started + ANSWER_TIMEOUT_S)
                     return await self._handled(request, body)
         except TimeoutError:
             return Verdict(reason=Reason.OVERLOADED, detail="it was not done in time")
         except Exception as error:  # noqa: BLE001 nobody foresaw it, and the event must come again
             return self._unforeseen(error)
 
-    def _is_unauthorized(self, request: web.Request) -> bool:
+    def _is_unauthorized(self, request: web.BaseRequest) -> bool:
         """SNS sends its credentials only after it was asked for them by an answer 401."""
         accepted = self._settings.basic_auth
         return bool(accepted) and not is_authorized(
             request.headers.get(hdrs.AUTHORIZATION), accepted
         )
 
-    async def _body(self, request: web.Request, share: RequestShare) -> bytes | Verdict:
+    async def _body(self, request: web.BaseRequest, share: RequestShare) -> bytes | Verdict:
         """The body, read only as far as it is allowed to be."""
         if (request.content_length or 0) > MAX_BODY:
             return _TOO_LARGE
         chunks: list[bytes] = []
         try:
+            if request.content.is_eof():  # as a rule it came with the head
+                whole = request.content.read_nowait()
+                if share.grown(len(whole)) > MAX_BODY:
+                    return _TOO_LARGE
+                return whole if share.fits() else _OVERLOADED
             async for chunk in request.content.iter_any():
                 chunks.append(chunk)
                 if share.grown(len(chunk)) > MAX_BODY:
@@ -235,7 +253,7 @@ class Events:
             return Verdict(reason=Reason.MALFORMED, detail="the connection broke off")
         return b"".join(chunks)
 
-    async def _handled(self, request: web.Request, body: bytes) -> Verdict:
+    async def _handled(self, request: web.BaseRequest, body: bytes) -> Verdict:
         now = datetime.now(UTC)
         raw = request.headers.get(RAW_DELIVERY_HEADER, "").strip().lower() == "true"
         if raw and self._settings.raw_delivery:
@@ -274,6 +292,15 @@ class Events:
             )
 
 
+def _continue(request: web.BaseRequest) -> None:
+    """Lets the client go on that waits for leave to send the body."""
+    if request.headers[hdrs.EXPECT].lower() != "100-continue":
+        raise web.HTTPExpectationFailed
+    if request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+_PLAIN_TEXT = {hdrs.CONTENT_TYPE: "text/plain; charset=utf-8"}
 _TOO_LARGE = Verdict(reason=Reason.TOO_LARGE, detail="the body has more than 512 KiB")
 _UNAUTHORIZED = Verdict(reason=Reason.UNAUTHORIZED, detail="no credentials that we know")
 _OVERLOADED = Verdict(reason=Reason.OVERLOADED, detail="too many requests are under way")

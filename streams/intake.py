@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from streams.domain.delivery_events import CONTENT_TYPE, DeliveryEvent, encode
+from streams.domain.delivery_events import CONTENT_TYPE, DeliveryEvent, EventType, encode
 from streams.domain.errors import BadMessage, Misconfigured, Unavailable
 from streams.domain.records import NewRecord, Record
 from streams.domain.ses_events import Notice, NoticeKind, read_notice
@@ -103,6 +103,12 @@ class Intake:
         self._unreadable = unreadable
         self._certificates = certificates
         self._confirmer = confirmer
+        self._notices = {kind: metrics.EVENTS_NOTICES.labels(kind=kind) for kind in NoticeKind}
+        self._published = {
+            kind: metrics.EVENTS_PUBLISHED.labels(type=kind)
+            for kind in EventType
+            if not kind.is_life_cycle
+        }
 
     async def receive(self, body: bytes, *, now: datetime, raw_delivery: bool = False) -> Verdict:
         """Never raises for what the body holds."""
@@ -196,7 +202,7 @@ class Intake:
 
     async def _notified(self, message: str, topic: str, body: bytes, now: datetime) -> Verdict:
         notice = read_notice(message, salt=self._settings.salt, received=now)
-        metrics.EVENTS_NOTICES.labels(kind=notice.kind).inc()
+        self._notices[notice.kind].inc()
         try:
             await self._publish(notice)
         except Unavailable as error:
@@ -224,7 +230,7 @@ class Intake:
         headers = (CONTENT_TYPE, *(() if trace is None else (("traceparent", trace.encode()),)))
         await self._publisher.publish([self._record(event, headers) for event in notice.events])
         for event in notice.events:
-            metrics.EVENTS_PUBLISHED.labels(type=event.type).inc()
+            self._published[event.type].inc()
 
     def _record(self, event: DeliveryEvent, headers: tuple[tuple[str, bytes], ...]) -> NewRecord:
         return NewRecord(

@@ -22,7 +22,7 @@ def recipient_key(address: str, salt: bytes) -> RecipientKey:
     Lone surrogates, which JSON can carry and UTF-8 cannot, are replaced: such an address is nobody's.
     """
     text = normalise(address).encode("utf-8", "replace")
-    return RecipientKey(hmac.new(salt, text, hashlib.sha256).hexdigest()[:32])
+    return RecipientKey(hmac.digest(salt, text, "sha256").hex()[:32])
 
 
 def salt_pads(salt: bytes) -> tuple[bytes, bytes]:

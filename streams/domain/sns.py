@@ -170,8 +170,7 @@ def _typed(fields: dict[str, Any]) -> Envelope | Refusal:
     missing = [name for name in _SIGNATURE_FIELDS if fields.get(name) is None]
     if missing:
         return Refusal(reason=Reason.UNSIGNED, detail=f"{', '.join(missing)} is missing")
-    wanted = {*signed_fields(kind), *_SIGNATURE_FIELDS} - {"Subject"}
-    wrong = sorted(name for name in wanted if not isinstance(fields.get(name), str))
+    wrong = [name for name in _WANTED[kind] if not isinstance(fields.get(name), str)]
     if wrong:
         return Refusal(reason=Reason.MALFORMED, detail=f"{', '.join(wrong)} is missing or no text")
     return _checked(kind, fields)
@@ -207,6 +206,11 @@ def _checked(kind: EnvelopeType, fields: dict[str, Any]) -> Envelope | Refusal:
 def signed_fields(kind: EnvelopeType) -> tuple[str, ...]:
     """The names that the signature covers, in order."""
     return _NOTIFICATION_FIELDS if kind is EnvelopeType.NOTIFICATION else _CONFIRMATION_FIELDS
+
+
+_WANTED: Final = {
+    kind: sorted({*signed_fields(kind), *_SIGNATURE_FIELDS} - {"Subject"}) for kind in EnvelopeType
+}
 
 
 def string_to_sign(kind: EnvelopeType, fields: Mapping[str, Any]) -> str:

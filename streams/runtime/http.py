@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -104,7 +105,7 @@ class HttpServer:
             "logger": _ProtocolLog(log),
             "max_headers": MAX_HEADERS,
         }
-        self._runner: web.BaseRunner[Any] = (
+        self._runner: web.BaseRunner = (
             web.AppRunner(app, **options)
             if isinstance(app, web.Application)
             else web.ServerRunner(web.Server(app, **options))
