@@ -5,8 +5,9 @@ PY := .venv/bin/python
 KILL ?= 0
 # Test processes side by side, each with servers of its own: tests mostly wait.
 JOBS ?= 2
+INPUTS ?= 100000
 
-.PHONY: help demo test check format crash bench cases up down lock clean
+.PHONY: help demo test check format crash bench cases fuzz up down lock clean
 
 help: ## these lines
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -37,8 +38,14 @@ up: .venv/ready ## the whole system on this machine, kept running
 down: .venv/ready ## ends what `make up` started
 	@$(PY) -m devservers down
 
-crash bench cases: ## not built yet: refused
+cases: .venv/ready ## the field cases, or those of CASES_DIR=<folder>, against the product on real servers
+	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases $(PYTEST_ARGS)
+
+crash bench: ## not built yet: refused
 	@echo "make $@ is not built yet; docs/status.md says what there is" >&2; exit 2
+
+fuzz: .venv/ready ## inputs changed from genuine ones against the SNS endpoint, judged; INPUTS=100000
+	@$(PY) -m tests.fuzz --inputs $(INPUTS)
 
 lock: ## locks the dependencies anew (needs uv)
 	@requirements/lock

@@ -73,8 +73,9 @@ class QueueIntake:
         async def step() -> float:
             await self._publisher.start()
             messages = await _unless_stopped(source.queue.receive(wait_s=WAIT_S), stopping)
-            if (await self._handle(source, messages)).failed:
-                raise Unavailable("a message could not be handled now and is left in its queue")
+            failed = (await self._handle(source, messages)).failed
+            if failed and failed == len(messages):  # one of several does not hold up the others
+                raise Unavailable("messages could not be handled now and are left in their queue")
             return 0.0
 
         await run_loop(
