@@ -135,6 +135,23 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel(
+            title="Is anything accepted?",
+            description="Requests and queued messages of SNS refused since one was last accepted. Not falling back to 0 for minutes: everything is refused.",
+            unit="short",
+            queries=(("{{instance}}", "mailstreams_events_refused_since_accepted"),),
+        ),
+        Panel(
+            title="SQS messages",
+            description="Messages read from queues by what became of them. Any of kind dead-letter: SNS had given up.",
+            unit="ops",
+            queries=(
+                (
+                    "{{kind}} {{reason}}",
+                    "sum by (kind, reason) (rate(mailstreams_events_queue_messages_total[$__rate_interval])) > 0",
+                ),
+            ),
+        ),
+        Panel(
             title="Suppressions made",
             description="Rows of table suppression that events made or changed, a second.",
             unit="ops",
