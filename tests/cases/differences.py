@@ -30,7 +30,9 @@ def _lines(value: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, default=str, sort_keys=True)
+    # A lone surrogate cannot be printed.
+    text = json.dumps(value, default=str, sort_keys=True, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def report(file: str, variant: str, differences: Sequence[Difference]) -> str:

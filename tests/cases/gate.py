@@ -1,6 +1,7 @@
 """A way to Kafka that can be shut: connections stay open, and nothing goes through any more."""
 
 import asyncio
+import contextlib
 
 _BLOCK = 64 * 1024
 
@@ -88,7 +89,5 @@ class Gate:
 
 async def _closed(writer: asyncio.StreamWriter) -> None:
     writer.close()
-    try:
+    with contextlib.suppress(OSError):
         await writer.wait_closed()
-    except OSError:
-        pass

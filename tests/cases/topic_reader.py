@@ -20,10 +20,14 @@ class TopicReader:
 
     async def start(self) -> None:
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap_servers, auto_offset_reset="earliest"
+            bootstrap_servers=self._bootstrap_servers,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=20,
         )
         await self._consumer.start()
         self._consumer.assign(self._partitions)
+        # A fetch that waits for records would hold up every question about offsets.
+        self._consumer.pause(*self._partitions)
 
     async def stop(self) -> None:
         if self._consumer is not None:
@@ -40,6 +44,7 @@ class TopicReader:
             if start[partition] >= end[partition]:
                 continue
             self._consumer.seek(partition, start[partition])
+            self._consumer.resume(partition)
             while await self._consumer.position(partition) < end[partition]:
                 records = await self._consumer.getmany(partition, timeout_ms=200)
                 found[partition.topic] += [
@@ -47,6 +52,7 @@ class TopicReader:
                     for record in records.get(partition, [])
                     if record.offset < end[partition]
                 ]
+            self._consumer.pause(partition)
         return found
 
     async def since(self, start: Mark) -> dict[str, list[Any]]:

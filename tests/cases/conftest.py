@@ -1,0 +1,86 @@
+"""The two runners, each with servers, topics and a loop of one module. Foreign cases are run without the runner's own tests."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+import devservers
+from streams.domain.topics import Topics
+from tests.cases.event_runner import Folding, run_variant
+from tests.cases.http_runner import run_group
+from tests.cases.loading import OWN_DATA, Group, folder
+from tests.cases.network import as_runner
+from tests.cases.recipients_state import RecipientsState
+from tests.cases.scene import scene
+
+T = TypeVar("T")
+RunHttp = Callable[[Group], tuple[list[str], list[str]]]
+RunEvent = Callable[[Group], list[str]]
+
+if folder().resolve() != OWN_DATA.resolve():
+    collect_ignore = ["test_runner.py", "test_loader.py"]
+
+
+@contextmanager
+def on_a_loop(opened: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
+    """An asynchronous context manager that stays open over many runs of one loop."""
+    with asyncio.Runner() as runner:
+        made = runner.run(opened.__aenter__())
+        try:
+            yield runner, made
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="module")
+def run_http(
+    servers: devservers.Servers, tmp_path_factory: pytest.TempPathFactory, request: Any
+) -> Iterator[RunHttp]:
+    """Runs a group of sns_http variants: the reports of what failed, and the names of what was skipped."""
+    topics = Topics(prefix=f"cases-http-{request.module.__name__}-{os.getpid()}.")
+    opened = scene(servers, topics, tmp_path_factory.mktemp("authority"))
+    with on_a_loop(opened) as (runner, made):
+        yield lambda group: runner.run(run_group(made, group))
+
+
+@pytest.fixture(scope="module")
+def run_event(
+    servers: devservers.Servers,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: Any,
+) -> Iterator[RunEvent]:
+    """Runs a ses_event variant: the reports of the orders in which it failed."""
+    module = request.module.__name__.rpartition(".")[2]
+    name = f"cases_{module}_{os.getpid()}"
+    dsn = servers.postgres.create_database(name, template=template_database)
+    try:
+        topics = Topics(prefix=f"cases-event-{module}-{os.getpid()}.")
+        opened = folding(servers, topics, tmp_path_factory.mktemp("authority"), dsn)
+        with on_a_loop(opened) as (runner, made):
+            yield lambda group: runner.run(run_variant(made, group))
+    finally:
+        servers.postgres.drop_database(name)
+
+
+@asynccontextmanager
+async def folding(
+    servers: devservers.Servers, topics: Topics, directory: Path, dsn: str
+) -> AsyncIterator[Folding]:
+    async with scene(servers, topics, directory, postgres_dsn=dsn) as made:
+        state = RecipientsState(dsn)
+        admin = AIOKafkaAdminClient(bootstrap_servers=servers.kafka.bootstrap_servers)
+        with as_runner():
+            await state.start()
+            await admin.start()
+        try:
+            yield Folding(scene=made, state=state, admin=admin)
+        finally:
+            await state.stop()
+            await admin.close()

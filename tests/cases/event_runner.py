@@ -1,0 +1,194 @@
+"""Runs a ses_event variant in several orders of arrival: through the endpoint, Kafka and the fold."""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from tests.cases import event_checks, http_client, observation
+from tests.cases.differences import Difference, report
+from tests.cases.envelopes import Urls, genuine
+from tests.cases.literal_times import with_recent_times
+from tests.cases.loading import Group, Variant
+from tests.cases.placeholders import filled, filling
+from tests.cases.recipients_state import RecipientsState
+from tests.cases.records import published, quarantined
+from tests.cases.scene import KEY, Running, Scene
+from tests.cases.topic_reader import Mark
+from tests.cases.words import fits
+from tests.integration.outbox_rows import Row
+
+FOLDED_WITHIN_S: Final = 20.0
+SEED: Final = 20260115
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """In which order the deliveries arrive. one_by_one: each is folded before the next one comes."""
+
+    name: str
+    arrivals: tuple[int, ...]
+    one_by_one: bool
+
+
+def orders(count: int) -> Iterator[Order]:
+    """As given, reversed, each twice, and shuffled; an order that was there already is left out."""
+    given = tuple(range(count))
+    shuffled = [*given, *given]
+    random.Random(SEED).shuffle(shuffled)  # noqa: S311 no secret
+    found = [
+        Order(name="as given", arrivals=given, one_by_one=True),
+        Order(name="reversed", arrivals=given[::-1], one_by_one=True),
+        Order(name="each twice", arrivals=given + given, one_by_one=False),
+        Order(name="shuffled, each twice", arrivals=tuple(shuffled), one_by_one=True),
+    ]
+    seen = set()
+    for order in found:
+        if order.arrivals not in seen:
+            seen.add(order.arrivals)
+            yield order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folding:
+    """What all runs share: the scene, the database, and a client that asks how far the fold is."""
+
+    scene: Scene
+    state: RecipientsState
+    admin: AIOKafkaAdminClient
+
+    async def folded(self) -> None:
+        """Returns once the fold has committed all that is in the topic."""
+        topic, group = self.scene.topics.delivery_events, f"{self.scene.topics.prefix}recipients"
+        ends = {p: end for p, end in (await self.scene.reader.mark()).items() if p.topic == topic}
+        async with asyncio.timeout(FOLDED_WITHIN_S):
+            while True:
+                committed = await self.admin.list_consumer_group_offsets(group)
+                if all(end == 0 or _offset(committed, p) >= end for p, end in ends.items()):
+                    return
+                await asyncio.sleep(0.01)
+
+
+def _offset(committed: Mapping[Any, Any], partition: Any) -> int:
+    found = committed.get(partition)
+    return -1 if found is None else int(found.offset)
+
+
+async def run_variant(folding: Folding, group: Group) -> list[str]:
+    """A report for each set of differences, with the orders in which it was found."""
+    (variant,) = group.variants
+    found: dict[str, list[str]] = {}
+    for order in orders(len(variant["deliveries"])):
+        if differences := await _run(folding, with_recent_times(variant), order):
+            text = report(group.file, variant["name"], differences)
+            found.setdefault(text, []).append(order.name)
+    return [f"{text}\n  arrived: {'; '.join(names)}" for text, names in found.items()]
+
+
+async def _run(folding: Folding, variant: Variant, order: Order) -> list[Difference]:
+    scene, state = folding.scene, folding.state
+    await state.clear()
+    scene.logs.clear()
+    start = await scene.reader.mark()
+    before = observation.rates()
+    running = await scene.serve(scene.settings(), recipients=True)
+    try:
+        sent = await state.send(variant["sent"])
+        answers = await _deliver(folding, running, variant, sent, order)
+        await folding.folded()
+        found = await _differences(folding, variant, start, sent)
+    finally:
+        await running.stop()
+    after = observation.rates()
+    found += event_checks.rates(variant["expect"], {k: after[k] - before[k] for k in after})
+    if bad := [answer for answer in answers if answer != "200"]:
+        found.insert(0, Difference(key="answers", expected="200 to every delivery", found=bad))
+    return found
+
+
+async def _deliver(
+    folding: Folding, running: Running, variant: Variant, sent: Sequence[Row], order: Order
+) -> list[str]:
+    """The statuses of the answers, or why there was none."""
+    urls, now = Urls(), datetime.now(UTC)
+    attempts = {f"attempt-{n}": str(row.attempt_id) for n, row in enumerate(sent, 1)}
+    fill = filling(now, attempts)
+    # An envelope that comes again is the same one, as SNS repeats it.
+    bodies = [genuine(_message(d, fill), now, urls) for d in variant["deliveries"]]
+    answers: list[str] = []
+    for number in order.arrivals:
+        delivery = variant["deliveries"][number]
+        slots = asyncio.Semaphore(delivery.get("concurrent", 1))
+        answers += await asyncio.gather(
+            *(
+                _post(running.address, bodies[number], slots)
+                for _ in range(delivery.get("times", 1))
+            )
+        )
+        if order.one_by_one:
+            await folding.folded()
+    return answers
+
+
+def _message(delivery: Mapping[str, Any], fill: Any) -> str:
+    if "message" in delivery:
+        return str(filled(delivery["message"], fill))
+    return json.dumps(filled(delivery["ses"], fill))
+
+
+async def _post(address: str, body: bytes, slots: asyncio.Semaphore) -> str:
+    headers = {
+        "Content-Type": "text/plain; charset=UTF-8",
+        "User-Agent": "Amazon Simple Notification Service Agent",
+        "x-amz-sns-message-type": "Notification",
+    }
+    async with slots:
+        try:
+            answer = await http_client.post(address, headers, body)
+        except (http_client.NoAnswer, OSError) as error:
+            return str(error) or type(error).__name__
+    return str(answer.status) if answer.status == 200 else f"{answer.status} {answer.text.strip()}"
+
+
+async def _differences(
+    folding: Folding, variant: Variant, start: Mark, sent: Sequence[Row]
+) -> list[Difference]:
+    scene, state, expect = folding.scene, folding.state, variant["expect"]
+    records = await scene.reader.since(start)
+    found = published(records[scene.topics.delivery_events])
+    kept = quarantined(records[scene.unreadable], KEY)
+    times: dict[str, list[datetime]] = {}
+    for event in found:
+        times.setdefault(event.key, []).append(event.time)
+    suppressions = event_checks.Suppressions(rows=await state.suppressed(), times=times)
+    differences = [
+        *(event_checks.events(expect, found) if expect["events"] is not None else ()),
+        *_kept(expect, kept),
+        *(suppressions.differences(expect) if expect["suppressed"] is not None else ()),
+        *await event_checks.facts(expect, state, sent),
+        # Last, since it inserts and claims rows.
+        *await event_checks.new_sends(expect, state),
+    ]
+    places = {
+        "topics": [repr((r.key, r.value, r.headers)) for part in records.values() for r in part],
+        "feed": await state.written(),
+        "logs": scene.logs.lines,
+        "labels": [observation.exposed()],
+    }
+    differences += event_checks.leaks(variant, places)
+    if scene.logs.tracebacks:
+        shown = scene.logs.tracebacks[:3]
+        differences.append(Difference(key="log", expected="no traceback", found=shown))
+    return differences
+
+
+def _kept(expect: Mapping[str, Any], kept: Sequence[bytes]) -> list[Difference]:
+    count = expect["quarantined"]
+    if count is None or fits(len(kept), count):
+        return []
+    return [Difference(key="quarantined", expected=count, found=len(kept))]
