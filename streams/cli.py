@@ -1,15 +1,15 @@
 """The sub-commands of `mailstreams`. Exit codes: 0 done, 1 failed while running, 2 something has to be set up or changed."""
 
-import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
 
+from streams.commands import suppressions
+from streams.commands.running import Json, run_async
 from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
 from streams.domain.reclassification import CHANGES, Report
 
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A transactional e-mail pipeline on PostgreSQL, Kafka and Amazon SES.",
 )
+app.add_typer(suppressions.app, name="suppressions")
 
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 NOT_BUILT: Final = {
@@ -26,7 +27,6 @@ NOT_BUILT: Final = {
     "doctor": "the check of an installation; each stage checks what it needs at its start",
     "status": "the overview; /health/ready and /metrics of each stage say how it is",
     "dlq": "listing and redrive of dead letters; they stand in table dead_letter and topic mail.dead-letters",
-    "suppressions": "managing suppressions; insert into and delete from table suppression meanwhile",
     "pause": "pausing by command; insert into table pause meanwhile",
     "resume": "resuming by command; delete from table pause meanwhile",
     "replay": "replay by command",
@@ -40,7 +40,6 @@ TEMPORARY: Final = (
     "publish-failed",
     "overloaded",
 )
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 
 
 def main() -> None:
@@ -53,15 +52,6 @@ def main() -> None:
     except MailstreamsError as error:
         print(f"mailstreams: {error}", file=sys.stderr)
         sys.exit(1)
-
-
-def run_async(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs it on uvloop where there is one."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with suppress(ImportError):
-        from uvloop import new_event_loop as factory
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(work())
 
 
 def _stage_command(names: Sequence[str]) -> Callable[[], None]:

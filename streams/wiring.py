@@ -8,7 +8,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
     from streams.adapters.postgres import Database
     from streams.adapters.sns import SnsCertificates, SnsConfirmer
+    from streams.adapters.suppression_admin import SuppressionAdmin
     from streams.domain.reclassification import Report
     from streams.provider_list import ProviderList
     from streams.queue_intake import QueueIntake
@@ -351,3 +353,31 @@ async def reclassify(
             after=RecipientKey(after) if after else None,
             told=told,
         )
+
+
+@asynccontextmanager
+async def suppression_admin(timeout_s: float) -> AsyncIterator[tuple[SuppressionAdmin, bytes]]:
+    """What the command on suppressions works with, and the salt of the recipient keys; Misconfigured if it is not the database's."""
+    from streams.adapters.migrations import check_salt
+    from streams.adapters.suppression_admin import SuppressionAdmin
+
+    config = settings.load()
+    logs.configure("suppressions", config.log_level)
+    salt = config.salt()
+    patient = config.model_copy(update={"postgres_timeout_s": timeout_s})
+    async with database(config, "salt check") as quick:
+        await check_salt(quick, salt)
+    async with database(patient, "suppressions") as connection:
+        yield SuppressionAdmin(connection), salt
+
+
+def provider_region() -> str:
+    """The region whose list the scheduler imports; Misconfigured if it does not."""
+    from streams.adapters.ses_suppression_list import SesSuppressionList
+
+    if not settings.load().provider_list:
+        raise Misconfigured(
+            "MAILSTREAMS_PROVIDER_LIST is false: the scheduler does not touch SES's list"
+        )
+    use_aws_region(os.environ)
+    return SesSuppressionList().region

@@ -35,7 +35,6 @@ def last_line(done: "subprocess.CompletedProcess[str]") -> str:
         "doctor",
         "status",
         "dlq",
-        "suppressions",
         "pause",
         "resume",
         "replay",

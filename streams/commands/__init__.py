@@ -1,0 +1,1 @@
+"""Sub-commands with sub-commands of their own, one file each."""

@@ -1,0 +1,225 @@
+"""`mailstreams suppressions` as an operator runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.adapters.postgres import Database
+from streams.domain.addresses import recipient_key
+from tests.conftest import SALT
+from tests.integration.outbox_rows import execute, fetch, make_row
+from tests.integration.suppression_truth import keys_whose_last_record_differs
+
+pytestmark = pytest.mark.servers
+
+BY = ("--by", "Ann", "--why", "she asked")
+
+
+class Command:
+    """The command on one database."""
+
+    def __init__(self, dsn: str) -> None:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("MAILSTREAMS_")}
+        self._environment = kept | {
+            "MAILSTREAMS_POSTGRES_DSN": dsn,
+            "MAILSTREAMS_RECIPIENT_SALT": SALT.decode(),
+            "AWS_REGION": "eu-central-1",
+        }
+
+    def run(self, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "streams", "suppressions", *arguments],
+            env=self._environment | changes,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def refusal(self, *arguments: str, **changes: str) -> str:
+        done = self.run(*arguments, **changes)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+        return done.stderr
+
+
+@pytest.fixture
+def command(database_dsn: str) -> Command:
+    return Command(database_dsn)
+
+
+def key(address: str) -> str:
+    return recipient_key(address, SALT)
+
+
+async def test_a_recipient_is_suppressed_by_hand_seen_and_lifted(
+    command: Command, database: Database
+) -> None:
+    ann = key("ann@example.com")
+    added = command.json("add", "Ann@Example.com", "--reason", "manual", *BY)
+    assert added == {"recipient_key": ann, "outcome": "added"}
+    assert await keys_whose_last_record_differs(database) == 0
+    story = command.json("list", ann)
+    (row,) = story["suppressions"]
+    assert (row["tenant"], row["lane"], row["reason"]) == ("*", "*", "manual")
+    assert (row["by_whom"], row["why"], row["expires"]) == ("Ann", "she asked", None)
+    text = command.run("list", "ann@example.com").stdout
+    assert "Ann: she asked" in text
+
+    lifted = command.json("lift", "ann@example.com", "--by", "Bob", "--why", "a mistake")
+    assert [row["reason"] for row in lifted["lifted"]] == ["manual"]
+    assert lifted["unlisting"]["has_address"] is True
+    story = command.json("list", "ann@example.com")
+    assert story["suppressions"] == []
+    assert [(one["by_whom"], one["why"]) for one in story["lifts"]] == [("Bob", "a mistake")]
+    assert "is not suppressed" in command.run("list", ann).stdout
+    assert await keys_whose_last_record_differs(database) == 0
+
+    command.json("add", "ann@example.com", "--reason", "manual", *BY)
+    assert len(command.json("list")["suppressions"]) == 1
+
+
+async def test_a_time_only_grows(command: Command, database: Database) -> None:
+    arguments = ("ann@example.com", "--reason", "manual", *BY)
+    outcomes = [
+        command.json("add", *arguments, *more)["outcome"]
+        for more in (("--days", "2"), ("--days", "1"), ("--days", "3"), (), ("--days", "9"))
+    ]
+    assert outcomes == ["added", "was there", "extended", "extended", "was there"]
+    assert await execute(database, "SELECT expires FROM suppression") is None
+    assert await execute(database, "SELECT count(*) FROM audit_log") == 5
+
+
+async def test_a_lift_is_as_narrow_as_it_is_asked_to_be(
+    command: Command, database: Database
+) -> None:
+    ann = key("ann@example.com")
+    await execute(
+        database,
+        "INSERT INTO suppression (recipient_key, tenant, lane, reason, evidence_id, evidence_at) VALUES "
+        "($1, 'shop', '*', 'complaint', 'e1', now()), ($1, 'shop', 'bulk', 'unsubscribed', 'e2', now()), ($1, '*', '*', 'hard-bounce', 'e3', now()) RETURNING true",
+        ann,
+    )
+    lifted = command.json("lift", ann, "--tenant", "shop", "--lane", "bulk", *BY)["lifted"]
+    assert [row["reason"] for row in lifted] == ["unsubscribed"]
+    lifted = command.json("lift", ann, "--reason", "hard-bounce", *BY)
+    assert [row["reason"] for row in lifted["lifted"]] == ["hard-bounce"]
+    assert lifted["unlisting"]["has_address"] is False
+    assert "nobody here knows the address" in command.run("list", ann).stdout
+    assert [row["recipient_key"] for row in command.json("unlistings")["without_address"]] == [ann]
+    assert [row["reason"] for row in command.json("list")["suppressions"]] == ["complaint"]
+    # Told again by its address, so that the list can be cleared.
+    assert command.json("lift", "ann@example.com", *BY)["unlisting"]["has_address"] is True
+    assert command.json("unlistings")["without_address"] == []
+
+
+async def test_a_file_is_imported_whole_and_once(
+    command: Command, database: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "export.csv"
+    lines = [f'{n},"user{n}@example.com",BOUNCE' for n in range(20_000)]
+    file.write_text("\n".join(["id,Email address,Reason", *lines, *lines[:10]]))
+    before = await execute(database, "SELECT count(*) FROM outbox_feed")
+    done = command.json("import", str(file), *BY, "--tenant", "shop")
+    assert done == {"recipients": 20_000, "added": 20_000, "extended": 0, "left_out": 0}
+    assert await execute(database, "SELECT count(*) - $1 FROM outbox_feed", before) == 20_000
+    assert await keys_whose_last_record_differs(database) == 0
+    (found,) = command.json("list", "user7@example.com")["suppressions"]
+    assert (found["tenant"], found["by_whom"], found["why"]) == ("shop", "Ann", "she asked")
+    again = command.json("import", str(file), *BY, "--tenant", "shop")
+    assert again == {"recipients": 20_000, "added": 0, "extended": 0, "left_out": 0}
+    page = command.json("list", "--limit", "2", "--reason", "manual")["suppressions"]
+    after = command.json("list", "--limit", "1", "--after", page[0]["recipient_key"])
+    assert after["suppressions"] == page[1:]
+    audit = await fetch(database, "SELECT by_whom, action, detail::text FROM audit_log")
+    assert [row["action"] for row in audit] == ["import suppressions"] * 2
+    assert "example.com" not in str(audit)
+
+
+async def test_a_bad_line_imports_nothing_unless_it_may_be_left_out(
+    command: Command, database: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "list.txt"
+    file.write_text("ann@example.com\nnobody\nbob@example.com\n")
+    told = command.refusal("import", str(file), *BY)
+    assert "line 2 has no mail address, nothing was imported" in told
+    assert "nobody" not in told
+    assert await execute(database, "SELECT count(*) FROM suppression") == 0
+    assert await execute(database, "SELECT count(*) FROM audit_log") == 0
+    done = command.json("import", str(file), *BY, "--skip-bad")
+    assert (done["added"], done["left_out"]) == (2, 1)
+
+
+async def test_asking_for_the_provider_list_again_is_seen(
+    command: Command, database: Database
+) -> None:
+    (one,) = command.json("import-provider")["imports"]
+    assert (one["scope"], one["finished"]) == ("eu-central-1", None)
+    assert "waits for the scheduler" in command.run("import-provider", "--status").stdout
+    await execute(database, "UPDATE provider_list SET finished = now() RETURNING true")
+    (one,) = command.json("import-provider", "--status")["imports"]
+    assert one["finished"] is not None
+    (one,) = command.json("import-provider")["imports"]
+    assert one["finished"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("list", "nobody"), "'nobody' is neither a mail address nor a recipient key"),
+        (("list", "--reason", "spite"), "the reasons are hard-bounce, complaint"),
+        (("lift", "nobody", *BY), "neither a mail address nor a recipient key"),
+        (("lift", "a@example.com", "--reason", "spite", *BY), "the reasons are"),
+        (("lift", "a@example.com", "--lane", "express", *BY), "the lanes are transactional, bulk"),
+        (("lift", "a@example.com", "--tenant", "a b", *BY), "a tenant has 1 to 64"),
+        (("lift", "a@example.com", "--by", " ", "--why", "x"), "--by is empty"),
+        (("add", "a@example.com", "--reason", "complaint", *BY), "only manual can be put in"),
+        (("add", "a@example.com", "--reason", "manual", "--days", "0", *BY), "more than 0"),
+        (("import", "/nonexistent/file", *BY), "cannot be read: No such file"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(
+    command: Command, arguments: tuple[str, ...], what: str
+) -> None:
+    told = command.refusal(*arguments)
+    assert what in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_files_without_addresses_are_refused_in_a_sentence(
+    command: Command, tmp_path: Path
+) -> None:
+    table, binary = tmp_path / "table.csv", tmp_path / "binary"
+    table.write_text("name,town\nAnn,Ulm\n")
+    binary.write_bytes(b"a@example.com\n\xff\xfe\n")
+    assert "neither an address nor one column" in command.refusal("import", str(table), *BY)
+    assert "is not UTF-8 text, nothing was imported" in command.refusal("import", str(binary), *BY)
+
+
+def test_another_salt_is_refused(command: Command) -> None:
+    told = command.refusal("list", MAILSTREAMS_RECIPIENT_SALT="another salt of some length")
+    assert "is not the salt of this database" in told
+
+
+async def test_a_lift_by_key_finds_the_address_in_mail_of_ours(
+    command: Command, database: Database
+) -> None:
+    row = await make_row(database, "submitted", recipient="user1@example.com")
+    await execute(
+        database,
+        "INSERT INTO email_event (event_id, recipient_key, type, at, outbox_id, payload) VALUES ('e1', $1, 'bounced', now(), $2, '{}') RETURNING true",
+        row.key,
+        row.id,
+    )
+    assert command.json("lift", row.key, *BY)["unlisting"]["has_address"] is True
