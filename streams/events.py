@@ -178,7 +178,6 @@ class Events:
 
     async def _post(self, request: web.BaseRequest) -> web.Response:
         started = time.perf_counter()
-        self._connections.working(request.protocol)
         metrics.EVENTS_IN_FLIGHT.inc()
         try:
             verdict = await self._guarded(request)
@@ -204,6 +203,8 @@ class Events:
         """Whatever happens, SNS gets an answer in time, and never one that makes it forget an event that we failed to keep."""
         started = asyncio.get_running_loop().time()
         is_whole = request.content.is_eof()
+        if not is_whole:
+            self._connections.reading(request.protocol)
         until = started + (ANSWER_TIMEOUT_S if is_whole else BODY_TIMEOUT_S)
         try:
             async with asyncio.timeout_at(until) as deadline:
@@ -213,6 +214,7 @@ class Events:
                     body = await self._body(request, share)
                     if isinstance(body, Verdict):
                         return body
+                    self._connections.working(request.protocol)
                     if not share.admitted():
                         return _OVERLOADED
                     if not is_whole:

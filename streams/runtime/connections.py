@@ -1,6 +1,7 @@
 """Bounds of a server's connections that aiohttp has not: their number, and how long each may wait for the head of a request."""
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import cast
@@ -14,8 +15,8 @@ class Connections:
     """The open connections of one server.
 
     A new connection, or one on which a request has begun, has head_timeout_s until the head is complete; after an answer it
-    may be silent for idle_timeout_s. At the limit the connection that has waited longest is closed for the new one, so
-    that idle strangers keep nobody out; where every one is at work, the new one is closed.
+    may be silent for idle_timeout_s. At the limit the connection that has waited longest for a whole request is closed for
+    the new one, so that slow strangers keep nobody out; where every one is at work, the new one is closed.
     """
 
     def __init__(self, *, limit: int, head_timeout_s: float, idle_timeout_s: float) -> None:
@@ -37,8 +38,13 @@ class Connections:
         """The protocol within these bounds."""
         return _Connection(self, protocol)
 
+    def reading(self, protocol: Hashable) -> None:
+        """The rest of a request is being read by somebody who has a time limit for it; the connection may still have to make room."""
+        if (connection := self._open.get(protocol)) is not None:
+            connection.deadline = math.inf
+
     def working(self, protocol: Hashable) -> None:
-        """A request of this protocol's connection is worked on: from now on it has the bounds of whoever works."""
+        """A whole request of this protocol's connection is worked on: until it is done nothing closes the connection."""
         if (connection := self._open.get(protocol)) is not None:
             self._waiting.pop(connection, None)
 

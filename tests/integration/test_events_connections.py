@@ -3,17 +3,22 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import aiohttp
 import pytest
+import uvloop
+from cryptography.hazmat.primitives import serialization
 from prometheus_client import REGISTRY
 
 import streams.events as events_stage
 from streams.events import Events, EventsSettings
 from streams.runtime import connections
+from streams.runtime import http as http_server
 from tests.events_rig import Publisher, Rig, eventually
 from tests.sns_signing import (
     TOPIC,
@@ -22,6 +27,7 @@ from tests.sns_signing import (
     notification,
     ses_event,
     signed,
+    signing_key,
     timestamp,
 )
 
@@ -184,6 +190,38 @@ async def test_at_the_bound_the_connection_that_waits_longest_makes_room(
             writer.close()
 
 
+async def test_bodies_that_drip_in_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_stage, "MAX_CONNECTIONS", 5)
+    async with endpoint(made_rig()) as stage:
+        slow = [await connect(stage) for _ in range(5)]
+        for _, writer in slow:
+            writer.write(b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await eventually(lambda: sample("mailstreams_events_in_flight") == 5)
+        assert (await post(stage, fresh()))[0] == 200
+        assert await ended(slow[0][0]) == b""
+        for _, writer in slow:
+            writer.close()
+        await eventually(lambda: sample("mailstreams_events_in_flight") == 0)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_body_may_take_longer_than_a_head() -> None:
+    async with endpoint(made_rig()) as stage:
+        reader, writer = await connect(stage)
+        body = fresh()
+        writer.write(b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        begun = asyncio.get_running_loop().time()
+        before = closed("slow")
+        other, silent = await connect(stage)
+        assert await ended(other) == b""  # the sweep has passed both of them
+        await eventually(lambda: asyncio.get_running_loop().time() > begun + 0.5)
+        writer.write(body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert closed("slow") == before + 1
+        for each in (writer, silent):
+            each.close()
+
+
 async def test_where_every_connection_is_at_work_a_new_one_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -286,6 +324,48 @@ async def test_a_client_that_leaves_in_the_middle_is_no_error_of_ours(
         writer.close()
         await eventually(lambda: malformed() != before)
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+async def silent_and_good(tls: bool, tmp_path: Path) -> tuple[bytes, int]:
+    """What a connection without a request gets, and the status of a good request, on the loop that runs this."""
+    settings, trusting = EventsSettings(), None
+    if tls:
+        pem, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+        pem.write_bytes(certificate(now=datetime.now(UTC)))
+        key.write_bytes(
+            signing_key("trusted").private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        settings = EventsSettings(tls_certificate=pem, tls_key=key)
+        trusting = ssl.create_default_context(cafile=str(pem))
+        trusting.check_hostname = False
+    async with endpoint(made_rig(), settings) as stage:
+        reader, writer = await connect(stage)
+        got = await ended(reader)
+        writer.close()
+        url = f"{'https' if tls else 'http'}://{stage.address}/sns"
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(url, data=fresh(), ssl=trusting or True) as answer,
+        ):
+            return got, answer.status
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_bounds_hold_on_every_loop_and_for_a_handshake_that_never_comes(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    tls: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "TLS_HANDSHAKE_S", 0.3)
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(silent_and_good(tls, tmp_path)) == (b"", 200)
 
 
 # Credentials ---------------------------------------------------------------------------------------------------------
