@@ -16,6 +16,7 @@ from streams.simulator.server import run
 from streams.simulator.settings import (
     BadSettingError,
     EventTimes,
+    Legacy,
     SignatureVersions,
     SimulatorSettings,
 )
@@ -56,6 +57,11 @@ def parser() -> argparse.ArgumentParser:
     add("--secret-key")
     add("--configuration-set", dest="configuration_sets", action="append")
     add("--verified-identity", dest="verified_identities", action="append")
+    add(
+        "--verify-identities",
+        action="store_true",
+        help="senders must be created identities",
+    )
     add("--rate", type=float, help="recipients a second")
     add("--burst-s", type=float, help="seconds of the rate that a full bucket holds")
     add("--daily-quota", type=float, help="recipients in 24 hours, -1: no limit")
@@ -70,10 +76,18 @@ def parser() -> argparse.ArgumentParser:
     add("--concurrent-deliveries", type=int)
     add("--seed")
     add("--rules-file", type=Path, help='JSON: {"rules": [...]}')
-    for name in ("send", "outcome", "feedback"):
+    add("--script-file", type=Path, help="JSON: what to set up at start, as the control API has it")
+    for name in ("send", "outcome", "feedback", "late"):
         add(f"--{name}-ms", type=int, nargs=2, metavar=("FROM", "TO"), help="delay of events")
     add("--duplicate-share", type=float, help="share of events delivered twice")
     add("--reorder-share", type=float, help="share of messages with events out of order")
+    add("--late-share", type=float, help="share of events that come later by --late-ms")
+    add("--late-age-s", type=float, help="age of the envelope of a late event")
+    add("--early-share", type=float, help="share of messages with events before the answer")
+    add("--merge-recipients", action="store_true", help="equal recipients share records")
+    add("--legacy", type=Legacy, help="notifications of identities: off, beside or instead")
+    add("--legacy-headers", action="store_true", help="such notifications carry the headers")
+    add("--unknown-fields", action="store_true", help="records have members that nobody knows")
     return options
 
 

@@ -36,15 +36,32 @@ class Account:
         A call passes while one recipient's budget is left and may overdraw it: the calls after
         it then wait until it is repaid. `counted` are the recipients that the daily quota counts.
         """
+        self.check_open()
+        self._check_quota(counted, now)
+        self.check_rate(now)
+        self._take(recipients, counted, now)
+
+    def check_open(self) -> None:
         if self.suspended:
             raise account_suspended()
         if not self.sending_enabled or self.enforcement_status == "SHUTDOWN":
             raise sending_paused()
-        if self.daily_quota >= 0 and self.sent_last_24_hours(now) + counted > self.daily_quota:
-            raise quota_exceeded()
+
+    def check_rate(self, now: float) -> None:
         self._fill(now)
         if self._tokens < 1 - 1e-9:
             raise too_many_requests("Maximum sending rate exceeded.")
+
+    def admit_entry(self, *, recipients: int, counted: int, now: float) -> None:
+        """Take the permits of one message of a call whose rate is checked already."""
+        self._check_quota(counted, now)
+        self._take(recipients, counted, now)
+
+    def _check_quota(self, counted: int, now: float) -> None:
+        if self.daily_quota >= 0 and self.sent_last_24_hours(now) + counted > self.daily_quota:
+            raise quota_exceeded()
+
+    def _take(self, recipients: int, counted: int, now: float) -> None:
         self._tokens -= recipients
         self._count(counted, now)
 

@@ -50,7 +50,7 @@ def _check_address(address: str) -> None:
     if not at or not domain:
         raise bad_request("Missing final '@domain'")
     _check_local(local)
-    _check_domain(domain)
+    check_domain(domain)
     if len(address) > 320:
         raise bad_request("Address length is more than 320 characters long")
 
@@ -76,7 +76,8 @@ def _check_local(local: str) -> None:
         raise bad_request("Local address contains dot-dot")
 
 
-def _check_domain(domain: str) -> None:
+def check_domain(domain: str) -> None:
+    """A BadRequestException unless it is a domain name in ASCII."""
     if any(character <= " " or character >= "\x7f" for character in domain):
         raise bad_request("Domain contains control or whitespace")
     if not _DOMAIN.fullmatch(domain):

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import struct
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from aiohttp import web
 
@@ -34,7 +34,7 @@ async def reset_connection(request: web.BaseRequest) -> NoReturn:
     await never_answer()
 
 
-async def answer_half(request: web.BaseRequest, document: dict[str, str]) -> NoReturn:
+async def answer_half(request: web.BaseRequest, document: dict[str, Any]) -> NoReturn:
     """Send the head and half of the body, then close."""
     whole = success(document)
     body = whole.body if isinstance(whole.body, bytes) else b""

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import formataddr, formatdate, getaddresses
-from enum import StrEnum
 from typing import Any
 
 import orjson
 
 from streams.simulator.addresses import domain_of
 from streams.simulator.clock import iso_milliseconds
+from streams.simulator.configuration_sets import EventType
 from streams.simulator.identifiers import random_uuid
 from streams.simulator.outcomes import Fate, Outcome
 from streams.simulator.send_email import Submission
@@ -21,16 +21,6 @@ _DELAY_EXPIRES_S = 14 * 3600
 _COMMON_HEADERS = {"from": "from", "reply-to": "replyTo", "to": "to", "cc": "cc"}
 
 Record = dict[str, Any]
-
-
-class EventType(StrEnum):
-    SEND = "Send"
-    DELIVERY = "Delivery"
-    BOUNCE = "Bounce"
-    COMPLAINT = "Complaint"
-    REJECT = "Reject"
-    DELIVERY_DELAY = "DeliveryDelay"
-
 
 _TEXTS = {
     "NoEmail": ("5.1.1", "smtp; 550 5.1.1 user unknown"),
@@ -83,7 +73,7 @@ def mail_object(
             common[key] = _mailboxes(value)
     domain = domain_of(submission.source)
     tags: dict[str, list[str]] = {
-        "ses:operation": ["SendEmail"],
+        "ses:operation": [submission.operation],
         "ses:configuration-set": [submission.configuration_set or ""],
         "ses:source-ip": [source_ip],
         "ses:from-domain": [domain],
@@ -127,11 +117,43 @@ def after_send(mail: Record) -> Record:
     return {**mail, "tags": {**mail["tags"], "ses:outgoing-ip": [OUTGOING_IP]}}
 
 
-def record_json(event: EventType, mail: bytes, details: Record) -> str:
-    """The text of one record; `mail` is the mail object as JSON."""
-    key = event.value[0].lower() + event.value[1:]
-    record = {"eventType": event.value, "mail": orjson.Fragment(mail), key: details}
-    return orjson.dumps(record).decode()
+def without_headers(mail: Record) -> Record:
+    """`mail` as delays and rendering failures have it."""
+    return {name: value for name, value in mail.items() if name not in ("headers", "commonHeaders")}
+
+
+def of_identity(mail: Record, *, headers: bool) -> Record:
+    """`mail` as notifications of identities have it: no tags, and headers only if asked for."""
+    tags = mail["tags"]
+    kept = mail if headers else without_headers(mail)
+    result = {name: value for name, value in kept.items() if name != "tags"}
+    if not headers:
+        del result["headersTruncated"]
+    return result | {
+        "sourceIp": tags["ses:source-ip"][0],
+        "callerIdentity": tags["ses:caller-identity"][0],
+    }
+
+
+def record_json(
+    event: EventType, mail: bytes, details: Record, *, legacy: bool = False, strange: bool = False
+) -> str:
+    """The text of one record; `mail` is the mail object as JSON, `strange` adds unknown members."""
+    record: Record = {
+        "notificationType" if legacy else "eventType": event.value,
+        "mail": orjson.Fragment(mail),
+        _details_name(event): {**details, **(_STRANGE if strange else {})},
+    }
+    return orjson.dumps({**record, **_STRANGE} if strange else record).decode()
+
+
+_STRANGE: Record = {"simulatedMember": {"of": ["a", "later", "version", None, 1.5]}}
+
+
+def _details_name(event: EventType) -> str:
+    if event is EventType.RENDERING_FAILURE:
+        return "failure"
+    return event.value[0].lower() + event.value[1:]
 
 
 def delivery(recipients: Sequence[str], *, at: float, accepted_at: float) -> Record:
@@ -174,7 +196,7 @@ def complaint(
         "complainedRecipients": [{"emailAddress": recipient} for recipient in recipients],
         "timestamp": iso_milliseconds(at),
         "feedbackId": feedback_id,
-        "complaintSubType": None,
+        "complaintSubType": outcome.complaint_subtype,
         "userAgent": "Simulated Feedback Loop/1.0",
         "arrivalDate": iso_milliseconds(at),
     }
@@ -185,20 +207,49 @@ def complaint(
 
 def delivery_delay(recipients: Sequence[str], outcome: Outcome, *, at: float) -> Record:
     status, diagnostic = _TEXTS.get(outcome.delay_type, _GENERAL["Transient"])
+    details = {
+        "status": outcome.status or status,
+        "diagnosticCode": outcome.diagnostic or diagnostic,
+    }
     return {
         "timestamp": iso_milliseconds(at),
         "delayType": outcome.delay_type,
         "expirationTime": iso_milliseconds(at + _DELAY_EXPIRES_S),
         "reportingMTA": "a1-2.smtp-out.amazonses.com",
-        "delayedRecipients": [
-            {"emailAddress": recipient, "status": status, "diagnosticCode": diagnostic}
-            for recipient in recipients
-        ],
+        "delayedRecipients": [{"emailAddress": recipient, **details} for recipient in recipients],
     }
 
 
 def reject() -> Record:
     return {"reason": "Bad content"}
+
+
+def rendering_failure(outcome: Outcome) -> Record:
+    return {"templateName": outcome.template_name, "errorMessage": outcome.error}
+
+
+def opened(*, at: float) -> Record:
+    return {
+        "ipAddress": REMOTE_IP,
+        "timestamp": iso_milliseconds(at),
+        "userAgent": "Mozilla/5.0 (simulated)",
+    }
+
+
+def clicked(outcome: Outcome, *, at: float) -> Record:
+    return {**opened(at=at), "link": outcome.link, "linkTags": None}
+
+
+def subscription(*, at: float) -> Record:
+    """An opt-out of everything by the header."""
+    topics: Record = {"topicSubscriptionStatus": []}
+    return {
+        "contactList": "example-list",
+        "timestamp": iso_milliseconds(at),
+        "source": "UnsubscribeHeader",
+        "newTopicPreferences": {"unsubscribeAll": True, **topics},
+        "oldTopicPreferences": {"unsubscribeAll": False, **topics},
+    }
 
 
 def provider_id(now: float) -> str:

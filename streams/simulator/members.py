@@ -40,6 +40,13 @@ def boolean(members: Members, name: str) -> bool | None:
     raise not_serialisable(f"{name} must be a boolean")
 
 
+def whole(members: Members, name: str) -> int | None:
+    value = members.get(name)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise not_serialisable(f"{name} must be a whole number")
+
+
 def structure(members: Members, name: str) -> Members | None:
     value = members.get(name)
     if value is None or isinstance(value, dict):

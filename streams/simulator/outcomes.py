@@ -10,7 +10,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from streams.simulator.addresses import is_mailbox_simulator
-from streams.simulator.strict import BadDocumentError, Document, Fields
+from streams.simulator.configuration_sets import EventType
+from streams.simulator.settings import Milliseconds
 
 
 class Fate(StrEnum):
@@ -24,7 +25,20 @@ class Fate(StrEnum):
     """Delayed, then delivered."""
     REJECT = "reject"
     """The whole message is rejected after acceptance."""
+    RENDERING_FAILURE = "rendering-failure"
+    """The whole message is accepted, never sent: its template lacks a value."""
+    OPEN = "open"
+    """Delivered, then opened."""
+    CLICK = "click"
+    """Delivered, opened, and a link in it clicked."""
+    SUBSCRIPTION = "subscription"
+    """Delivered, then unsubscribed from its contact list."""
+    SCRIPT = "script"
+    """What the steps of a script say, and nothing else."""
 
+
+WHOLE_MESSAGE = (Fate.REJECT, Fate.RENDERING_FAILURE)
+"""Fates of one recipient that all the others share."""
 
 BOUNCE_SUBTYPES = {
     "Permanent": (
@@ -63,7 +77,11 @@ DELAY_TYPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One fate with its details; `status` and `diagnostic` None: those of the subtype."""
+    """One fate with its details; `status` and `diagnostic` None: those of the subtype.
+
+    `fields` is a JSON object that is laid over the details of the record, `omit` names what is
+    left out of them.
+    """
 
     fate: Fate
     bounce_type: str = "Permanent"
@@ -71,9 +89,36 @@ class Outcome:
     status: str | None = None
     diagnostic: str | None = None
     feedback_type: str | None = "abuse"
+    complaint_subtype: str | None = None
     delay_type: str = "General"
+    template_name: str = ""
+    error: str = ""
+    link: str = "https://example.com/"
+    fields: str = ""
+    omit: tuple[str, ...] = ()
+    steps: tuple["Step", ...] = ()
     suppresses: bool = True
     """Whether the address then goes to the account's suppression list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One event of a script, in milliseconds after acceptance.
+
+    `occurs_ms` None: it says that it happened when it is published. Copies come `copies_ms` after
+    one another, under the same SNS id or each under its own.
+    """
+
+    event: EventType
+    outcome: Outcome
+    after_ms: Milliseconds = (0, 0)
+    occurs_ms: int | None = None
+    early: bool = False
+    age_s: float = 0.0
+    copies: int = 1
+    same_id: bool = True
+    copies_ms: int = 0
+    legacy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,54 +166,3 @@ def outcome_for(address: str, rules: Sequence[Rule]) -> Outcome:
         if rule.applies_to(lowered):
             return rule.outcome
     return DELIVERED
-
-
-def read_rules(documents: list[Document], seed: str) -> tuple[Rule, ...]:
-    """Rules from JSON; the seed of rule n is `<seed>-<n>`, counted from 0, unless it has its own."""
-    return tuple(_read_rule(document, f"{seed}-{n}", n) for n, document in enumerate(documents))
-
-
-def _read_rule(document: Document, seed: str, number: int) -> Rule:
-    fields = Fields(document, where=f"rule {number}")
-    rule = Rule(
-        match=fields.text("match").lower(),
-        share=fields.share("share", 1.0),
-        seed=fields.text("seed", seed),
-        outcome=_read_outcome(fields, number),
-    )
-    fields.done()
-    return rule
-
-
-def _read_outcome(fields: Fields, number: int) -> Outcome:
-    fate = Fate(fields.choice("outcome", list(Fate)))
-    if fate is Fate.BOUNCE:
-        return _read_bounce(fields, number)
-    if fate is Fate.COMPLAINT:
-        feedback = fields.choice("feedback_type", FEEDBACK_TYPES, "abuse")
-        return Outcome(
-            fate=fate,
-            feedback_type=None if feedback == "none" else feedback,
-            suppresses=feedback != "not-spam",
-        )
-    if fate is Fate.DELAY:
-        return Outcome(fate=fate, delay_type=fields.choice("delay_type", DELAY_TYPES, "General"))
-    return AUTO_REPLY if fate is Fate.AUTO_REPLY else Outcome(fate=fate)
-
-
-def _read_bounce(fields: Fields, number: int) -> Outcome:
-    bounce_type = fields.choice("bounce_type", BOUNCE_SUBTYPES, "Permanent")
-    subtypes = BOUNCE_SUBTYPES[bounce_type]
-    subtype = fields.text("bounce_subtype", subtypes[0])
-    if subtype not in subtypes:
-        raise BadDocumentError(
-            f"Field 'bounce_subtype' in rule {number} must be one of {', '.join(subtypes)}."
-        )
-    return Outcome(
-        fate=Fate.BOUNCE,
-        bounce_type=bounce_type,
-        bounce_subtype=subtype,
-        status=fields.text("status", "") or None,
-        diagnostic=fields.text("diagnostic", "") or None,
-        suppresses=subtype in ("General", "NoEmail") and bounce_type == "Permanent",
-    )

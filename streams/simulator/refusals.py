@@ -27,6 +27,10 @@ def not_found(message: str) -> RefusedError:
     return RefusedError(code="NotFoundException", status=404, message=message)
 
 
+def already_exists(message: str) -> RefusedError:
+    return RefusedError(code="AlreadyExistsException", status=400, message=message)
+
+
 def message_rejected(message: str) -> RefusedError:
     return RefusedError(code="MessageRejected", status=400, message=message)
 
@@ -41,9 +45,9 @@ def quota_exceeded() -> RefusedError:
     )
 
 
-def sending_paused() -> RefusedError:
+def sending_paused(what: str = "this account") -> RefusedError:
     return RefusedError(
-        code="SendingPausedException", status=400, message="Sending paused for this account."
+        code="SendingPausedException", status=400, message=f"Sending paused for {what}."
     )
 
 

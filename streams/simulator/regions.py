@@ -1,5 +1,9 @@
 """Partitions of AWS: what an ARN begins with, and the host of SNS, by region."""
 
+import re
+
+QUEUE_ARN = re.compile(r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,80}")
+
 
 def partition(region: str) -> str:
     if region.startswith("cn-"):

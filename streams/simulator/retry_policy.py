@@ -32,6 +32,11 @@ class RetryPolicy:
             *[float(self.max_delay_target_s)] * self.max_delay,
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """As SNS writes it, with every member."""
+        numbers = {name: getattr(self, field) for name, field in _MEMBERS.items()}
+        return numbers | {"backoffFunction": self.function}
+
     def _between(self, step: int, steps: int) -> float:
         if steps == 1:
             return float(self.min_delay_target_s)

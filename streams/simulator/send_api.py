@@ -1,128 +1,86 @@
-"""SendEmail: refuse, accept, or lie when told so."""
+"""SendEmail and SendBulkEmail: refuse, accept, or lie when told so."""
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
 from streams.simulator import connections, rest_answers
-from streams.simulator.account import Account
-from streams.simulator.addresses import is_mailbox_simulator
+from streams.simulator.acceptance import Accepted, Acceptor, SendingState
 from streams.simulator.event_publisher import EventPublisher
-from streams.simulator.event_records import provider_id
-from streams.simulator.faults import AnswerGate, Fault, FaultScript, Lie, When
-from streams.simulator.ledger import Acceptance, Answer, Ledger
-from streams.simulator.outcomes import ON_ACCOUNT_LIST, Outcome, Rule, outcome_for
-from streams.simulator.refusals import RefusedError, not_verified
+from streams.simulator.faults import Fault, Lie, When
+from streams.simulator.ledger import Acceptance, Answer
+from streams.simulator.refusals import RefusedError
 from streams.simulator.requests import read_body, signed_request
-from streams.simulator.send_email import Submission, read_send_email, sender_identities
-from streams.simulator.settings import SimulatorSettings
 from streams.simulator.sigv4 import SignatureVerifier, ses_scope
-from streams.simulator.suppression_list import SuppressionList
 
-
-@dataclass(slots=True, kw_only=True)
-class SendingState:
-    """What decides about a call and remembers it; the control API changes it."""
-
-    account: Account
-    suppression: SuppressionList
-    ledger: Ledger
-    faults: FaultScript
-    answers: AnswerGate
-    rules: tuple[Rule, ...] = ()
+Decision = Accepted | RefusedError
+Perform = Callable[[bytes, str], Accepted]
 
 
 class SendApi:
-    """Handles SendEmail. A call is accepted in one step: a caller that goes away changes nothing."""
+    """Handles the calls that send: what the caller sees is another matter than what is accepted."""
 
     def __init__(
         self,
         *,
-        settings: SimulatorSettings,
+        region: str,
         state: SendingState,
         events: EventPublisher,
         verifier: SignatureVerifier,
     ) -> None:
-        self._settings = settings
         self._state = state
         self._events = events
         self._verifier = verifier
-        self._scope = ses_scope(settings.region)
-        self._late: set[asyncio.Task[Acceptance | RefusedError]] = set()
+        self._scope = ses_scope(region)
+        self._acceptor = Acceptor(state=state, events=events, region=region)
+        self._late: set[asyncio.Task[Decision]] = set()
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        try:
-            body = await read_body(request)
-            self._verifier.verify(signed_request(request, body), self._scope, time.time())
-        except RefusedError as error:
-            return self._refuse(error)
-        fault = self._state.faults.next_fault()
-        if fault is None or fault.when is When.AFTER:
-            decision = self._decide(body, request.remote or "")
-        else:
-            decision = await self._lie_before(request, fault, body)
-        if isinstance(decision, RefusedError):
-            return rest_answers.refusal(decision)
-        return await self._answer(request, decision, fault)
+    async def send_email(self, request: web.Request) -> web.StreamResponse:
+        return await self._handle(request, self._acceptor.send_email)
+
+    async def send_bulk_email(self, request: web.Request) -> web.StreamResponse:
+        return await self._handle(request, self._acceptor.send_bulk_email)
 
     async def stop(self) -> None:
         for task in self._late:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
 
+    async def _handle(self, request: web.Request, perform: Perform) -> web.StreamResponse:
+        try:
+            body = await read_body(request)
+            self._verifier.verify(signed_request(request, body), self._scope, time.time())
+        except RefusedError as error:
+            return self._refuse(error)
+
+        def decide() -> Decision:
+            return self._decide(perform, body, request.remote or "")
+
+        fault = self._state.faults.next_fault()
+        if fault is None or fault.when is When.AFTER:
+            decision = decide()
+        else:
+            decision = await self._lie_before(request, fault, decide)
+        if isinstance(decision, RefusedError):
+            return rest_answers.refusal(decision)
+        return await self._answer(request, decision, fault)
+
     def _refuse(self, error: RefusedError) -> web.Response:
         self._state.ledger.refused[error.code] += 1
         return rest_answers.refusal(error)
 
-    def _decide(self, body: bytes, source_ip: str) -> Acceptance | RefusedError:
+    def _decide(self, perform: Perform, body: bytes, source_ip: str) -> Decision:
         try:
-            return self._accept(body, source_ip)
+            return perform(body, source_ip)
         except RefusedError as error:
             self._state.ledger.refused[error.code] += 1
             return error
 
-    def _accept(self, body: bytes, source_ip: str) -> Acceptance:
-        submission = read_send_email(body, self._settings.configuration_sets)
-        self._check_identities(submission)
-        recipients = submission.recipients
-        self._state.account.admit(
-            recipients=len(recipients),
-            counted=sum(not is_mailbox_simulator(address) for address in recipients),
-            now=time.monotonic(),
-        )
-        now = time.time()
-        acceptance = self._state.ledger.accept(
-            submission,
-            message_id=provider_id(now),
-            now=now,
-            outcomes={address: self._outcome(address) for address in recipients},
-            request=body,
-        )
-        self._events.plan(acceptance, source_ip=source_ip)
-        return acceptance
-
-    def _outcome(self, address: str) -> Outcome:
-        if self._state.suppression.get(address) is not None:
-            return ON_ACCOUNT_LIST
-        return outcome_for(address, self._state.rules)
-
-    def _check_identities(self, submission: Submission) -> None:
-        """The sender must be verified; in the sandbox each recipient too."""
-        known = self._settings.verified_identities
-        if known is None:
-            return
-        checked = [submission.source]
-        if not self._state.account.production_access:
-            checked += [item for item in submission.recipients if not is_mailbox_simulator(item)]
-        failed = [item for item in checked if not set(sender_identities(item)) & set(known)]
-        if failed:
-            raise not_verified(failed, self._settings.region)
-
     async def _lie_before(
-        self, request: web.Request, fault: Fault, body: bytes
-    ) -> Acceptance | RefusedError:
+        self, request: web.Request, fault: Fault, decide: Callable[[], Decision]
+    ) -> Decision:
         self._state.ledger.faults[fault.name] += 1
         match fault.lie:
             case Lie.ERROR:
@@ -134,20 +92,18 @@ class SendApi:
             case Lie.RESET:
                 return await connections.reset_connection(request)
             case Lie.DELAY:
-                return await self._decide_late(fault.seconds, body, request.remote or "")
+                return await self._decide_late(fault.seconds, decide)
             case _:
                 return await connections.never_answer()
 
-    async def _decide_late(
-        self, seconds: float, body: bytes, source_ip: str
-    ) -> Acceptance | RefusedError:
+    async def _decide_late(self, seconds: float, decide: Callable[[], Decision]) -> Decision:
         """The decision falls later, whether or not the caller still waits for it."""
 
-        async def decide() -> Acceptance | RefusedError:
+        async def later() -> Decision:
             await asyncio.sleep(seconds)
-            return self._decide(body, source_ip)
+            return decide()
 
-        task = asyncio.create_task(decide())
+        task = asyncio.create_task(later())
         self._late.add(task)
         task.add_done_callback(self._late.discard)
         try:
@@ -157,29 +113,31 @@ class SendApi:
             raise
 
     async def _answer(
-        self, request: web.Request, acceptance: Acceptance, fault: Fault | None
+        self, request: web.Request, accepted: Accepted, fault: Fault | None
     ) -> web.StreamResponse:
-        acceptance.answer = Answer.LOST
+        acceptances = accepted.acceptances
+        _mark(acceptances, Answer.LOST)
+        for acceptance in acceptances:
+            await self._events.early_tried(acceptance)
         if self._state.answers.holding:
-            acceptance.answer = Answer.HELD
+            _mark(acceptances, Answer.HELD)
             try:
                 await self._state.answers.passed()
             except asyncio.CancelledError:
-                acceptance.answer = Answer.LOST
+                _mark(acceptances, Answer.LOST)
                 raise
-        document = {"MessageId": acceptance.message_id}
         if fault is not None and fault.when is When.AFTER:
             self._state.ledger.faults[fault.name] += 1
-            acceptance.answer = Answer.LOST
-            spoilt = await self._lie_after(request, fault, document)
+            _mark(acceptances, Answer.LOST)
+            spoilt = await self._lie_after(request, fault, accepted)
             if spoilt is not None:
-                acceptance.answer = Answer.SPOILT
+                _mark(acceptances, Answer.SPOILT)
                 return spoilt
-        acceptance.answer = Answer.SENT
-        return rest_answers.success(document)
+        _mark(acceptances, Answer.SENT)
+        return rest_answers.success(accepted.document)
 
     async def _lie_after(
-        self, request: web.Request, fault: Fault, document: dict[str, str]
+        self, request: web.Request, fault: Fault, accepted: Accepted
     ) -> web.Response | None:
         """What is answered in place of the truth; None: the truth, late."""
         match fault.lie:
@@ -198,11 +156,16 @@ class SendApi:
             case Lie.RESET:
                 return await connections.reset_connection(request)
             case Lie.TRUNCATED:
-                return await connections.answer_half(request, document)
+                return await connections.answer_half(request, accepted.document)
             case Lie.HANG:
                 return await connections.never_answer()
 
 
-def _mark_lost(task: asyncio.Task[Acceptance | RefusedError]) -> None:
-    if not task.cancelled() and isinstance(decision := task.result(), Acceptance):
-        decision.answer = Answer.LOST
+def _mark(acceptances: Iterable[Acceptance], answer: Answer) -> None:
+    for acceptance in acceptances:
+        acceptance.answer = answer
+
+
+def _mark_lost(task: asyncio.Task[Decision]) -> None:
+    if not task.cancelled() and isinstance(decision := task.result(), Accepted):
+        _mark(decision.acceptances, Answer.LOST)

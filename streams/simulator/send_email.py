@@ -2,24 +2,28 @@
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass
 from email.utils import getaddresses
 
 import orjson
 
-from streams.simulator.addresses import domain_of, mailbox_address
-from streams.simulator.content import Content, Headers, read_content
+from streams.simulator.addresses import mailbox_address
+from streams.simulator.configuration_sets import check_set_name
+from streams.simulator.content import Content, Headers
 from streams.simulator.members import Members, read_json, required_text, structure, structures
 from streams.simulator.members import text as text_member
 from streams.simulator.members import texts as text_members
+from streams.simulator.message_content import read_content
 from streams.simulator.refusals import bad_request, not_found
+from streams.simulator.templates import Templates
 
 MAX_RECIPIENTS = 50
 _TAG_NAME = re.compile(r"(?=.{1,256}\Z)(?:ses:)?[A-Za-z0-9_-]+")
 _TAG_VALUE = re.compile(r"[A-Za-z0-9_-]{1,256}")
-_CONFIGURATION_SET = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_TEMPLATES = Templates("")
 
+Addresses = tuple[str, ...]
 Tags = tuple[tuple[str, str], ...]
 
 
@@ -36,6 +40,11 @@ class Submission:
     subject: str
     headers: Headers
     content_digest: str
+    operation: str = "SendEmail"
+    infected: bool = False
+    template_name: str | None = None
+    rendering_error: str | None = None
+    """Why it will never be sent, if its template could not be rendered."""
 
     @property
     def recipients(self) -> tuple[str, ...]:
@@ -43,28 +52,26 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Envelope:
+class Envelope:
+    """Who sends to whom, as the call or the headers of its content say it."""
+
     sender: str
     to: list[str]
     cc: list[str]
     bcc: list[str]
 
 
-def read_send_email(body: bytes, configuration_sets: Collection[str]) -> Submission:
+def read_send_email(
+    body: bytes, configuration_sets: Container[str], templates: Templates = _NO_TEMPLATES
+) -> Submission:
     """The submission of a request body, or the error that SES answers."""
     members = read_json(body)
-    content = read_content(members)
+    content = read_content(members, templates)
     envelope = _envelope(members, content)
     source = mailbox_address(envelope.sender)
-    to, cc, bcc = (
-        tuple(mailbox_address(mailbox) for mailbox in mailboxes)
-        for mailboxes in (envelope.to, envelope.cc, envelope.bcc)
-    )
-    _check_recipient_count(len(to) + len(cc) + len(bcc))
-    reply_to = text_members(members, "ReplyToAddresses")
-    for mailbox in [*reply_to, *_feedback_address(members)]:
-        mailbox_address(mailbox)
-    _refuse_what_does_not_exist(members)
+    to, cc, bcc = recipients_of(envelope)
+    reply_to = reply_addresses(members)
+    refuse_what_does_not_exist(members)
     return Submission(
         source=source,
         to=to,
@@ -75,26 +82,50 @@ def read_send_email(body: bytes, configuration_sets: Collection[str]) -> Submiss
         subject=content.subject,
         headers=content.headers
         if content.mime_headers is not None
-        else _headers(envelope, reply_to, content),
-        content_digest=_digest(members),
+        else written_headers(envelope, reply_to, content),
+        content_digest=digest(members["Content"]),
+        infected=content.infected,
+        template_name=content.template_name,
+        rendering_error=content.rendering_error,
     )
 
 
-def _envelope(members: Members, content: Content) -> _Envelope:
+def recipients_of(envelope: Envelope) -> tuple[Addresses, Addresses, Addresses]:
+    """The bare addresses of To, Cc and Bcc, checked and counted."""
+    to, cc, bcc = (
+        tuple(mailbox_address(mailbox) for mailbox in mailboxes)
+        for mailboxes in (envelope.to, envelope.cc, envelope.bcc)
+    )
+    _check_recipient_count(len(to) + len(cc) + len(bcc))
+    return to, cc, bcc
+
+
+def reply_addresses(members: Members) -> list[str]:
+    """Those of ReplyToAddresses, checked, as is the address for feedback."""
+    reply_to = text_members(members, "ReplyToAddresses")
+    for mailbox in [*reply_to, *_feedback_address(members)]:
+        mailbox_address(mailbox)
+    return reply_to
+
+
+def _envelope(members: Members, content: Content) -> Envelope:
     destination = structure(members, "Destination")
     sender = text_member(members, "FromEmailAddress")
     if content.mime_headers is not None:
         sender = sender or content.mime_value("From")
         if destination is None:
-            return _Envelope(
+            return Envelope(
                 sender=_present(sender),
                 to=_header_addresses(content, "To"),
                 cc=_header_addresses(content, "Cc"),
                 bcc=_header_addresses(content, "Bcc"),
             )
-    destination = destination or {}
-    return _Envelope(
-        sender=_present(sender),
+    return destination_envelope(_present(sender), destination or {})
+
+
+def destination_envelope(sender: str, destination: Members) -> Envelope:
+    return Envelope(
+        sender=sender,
         to=text_members(destination, "ToAddresses"),
         cc=text_members(destination, "CcAddresses"),
         bcc=text_members(destination, "BccAddresses"),
@@ -123,7 +154,7 @@ def _check_recipient_count(count: int) -> None:
         raise bad_request(f"Recipient count exceeds {MAX_RECIPIENTS}.")
 
 
-def _refuse_what_does_not_exist(members: Members) -> None:
+def refuse_what_does_not_exist(members: Members) -> None:
     """Tenants, endpoints and contact lists are not simulated: none exists in the account."""
     tenant = text_member(members, "TenantName")
     if tenant is not None:
@@ -137,26 +168,37 @@ def _refuse_what_does_not_exist(members: Members) -> None:
         raise not_found(f"List with name: {name} doesn't exist.")
 
 
-def _configuration_set(members: Members, content: Content, known: Collection[str]) -> str | None:
+def _configuration_set(members: Members, content: Content, known: Container[str]) -> str | None:
     name = text_member(members, "ConfigurationSetName")
     if name is None and content.mime_headers is not None:
         name = content.mime_value("X-SES-CONFIGURATION-SET")
+    return known_set(name, known)
+
+
+def known_set(name: str | None, known: Container[str]) -> str | None:
     if name is None:
         return None
-    if not _CONFIGURATION_SET.fullmatch(name):
-        raise bad_request("ConfigurationSetName must be 1 to 64 characters of [A-Za-z0-9_-].")
+    check_set_name(name)
     if name not in known:
         raise not_found(f"Configuration set <{name}> does not exist.")
     return name
 
 
 def _tags(members: Members, content: Content) -> Tags:
-    pairs = [
-        (required_text(tag, "Name"), required_text(tag, "Value"))
-        for tag in structures(members, "EmailTags")
-    ]
+    pairs = tag_pairs(members, "EmailTags")
     if not pairs and content.mime_headers is not None:
         pairs = _header_tags(content.mime_value("X-SES-MESSAGE-TAGS") or "")
+    return checked_tags(pairs)
+
+
+def tag_pairs(members: Members, name: str) -> list[tuple[str, str]]:
+    return [
+        (required_text(tag, "Name"), required_text(tag, "Value"))
+        for tag in structures(members, name)
+    ]
+
+
+def checked_tags(pairs: list[tuple[str, str]]) -> Tags:
     for name, value in pairs:
         if not _TAG_NAME.fullmatch(name):
             raise bad_request("Tag name must be 1 to 256 characters of [A-Za-z0-9_-].")
@@ -170,8 +212,8 @@ def _header_tags(value: str) -> list[tuple[str, str]]:
     return [(name.strip(), tag.strip()) for name, _, tag in (part.partition("=") for part in parts)]
 
 
-def _headers(envelope: _Envelope, reply_to: list[str], content: Content) -> Headers:
-    """What SES writes for Simple content; bcc stays out of it."""
+def written_headers(envelope: Envelope, reply_to: list[str], content: Content) -> Headers:
+    """What SES writes for Simple and Template content; bcc stays out of it."""
     headers = [("From", envelope.sender)]
     for name, mailboxes in (("Reply-To", reply_to), ("To", envelope.to), ("Cc", envelope.cc)):
         if mailboxes:
@@ -181,12 +223,7 @@ def _headers(envelope: _Envelope, reply_to: list[str], content: Content) -> Head
     return (*headers, *content.headers)
 
 
-def _digest(members: Members) -> str:
+def digest(content: Members) -> str:
     """Equal for equal content, whatever the order of the members."""
-    encoded = orjson.dumps(members["Content"], option=orjson.OPT_SORT_KEYS)
+    encoded = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(encoded).hexdigest()
-
-
-def sender_identities(source: str) -> tuple[str, str]:
-    """The two identities that allow a sender: its address and its domain."""
-    return source.lower(), domain_of(source)

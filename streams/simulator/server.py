@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,8 +15,9 @@ from aiohttp import web
 
 from streams.simulator.assembly import Parts, assemble
 from streams.simulator.ledger import Ledger
+from streams.simulator.script_file import apply_script
 from streams.simulator.settings import SimulatorSettings
-from streams.simulator.sns_topic import Subscription, SubscriptionAttributes
+from streams.simulator.sns_topic import Subscription, SubscriptionAttributes, Topic
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ class Simulator:
         self.settings = settings or SimulatorSettings()
         self._parts: Parts | None = None
         self._runner: web.AppRunner | None = None
-        self._subscribers: dict[str, asyncio.Task[None]] = {}
+        self._subscribers: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
     def url(self) -> str:
@@ -60,8 +62,12 @@ class Simulator:
         )
         await self._runner.setup()
         await web.TCPSite(self._runner, self.settings.host, self.settings.port).start()
+        topic = parts.topics.get(self.settings.topic_arn)
         for endpoint in self.settings.subscribe:
-            self._keep_subscribing(endpoint)
+            protocol = endpoint.partition(":")[0]
+            self._keep_subscribing(topic, protocol, endpoint, SubscriptionAttributes())
+        if self.settings.script_file is not None:
+            apply_script(self.settings.script_file, parts.control.apply)
         if self.settings.ready_file is not None:
             write_ready_file(self.settings.ready_file, self.url)
 
@@ -79,7 +85,7 @@ class Simulator:
             task.cancel()
         await asyncio.gather(*self._subscribers.values(), return_exceptions=True)
         parts.state.answers.release()
-        parts.events.stop()
+        parts.events.schedule.stop()
         await parts.send_api.stop()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -102,22 +108,27 @@ class Simulator:
             raise RuntimeError("the simulator is not running")
         return self._parts
 
-    def _keep_subscribing(self, endpoint: str) -> None:
-        running = self._subscribers.get(endpoint)
-        if running is None or running.done():
-            task = asyncio.create_task(self._subscribe(endpoint), name="subscribe-endpoint")
-            self._subscribers[endpoint] = task
+    def _keep_subscribing(
+        self, topic: Topic, protocol: str, endpoint: str, attributes: SubscriptionAttributes
+    ) -> None:
+        running = self._subscribers.get((topic.arn, endpoint))
+        if running is not None and not running.done():
+            return
 
-    async def _subscribe(self, endpoint: str) -> None:
+        def ask() -> Subscription:
+            return self._running.subscriptions.subscribe(topic, protocol, endpoint, attributes)
+
+        asking = self._ask_until_settled(ask(), ask)
+        task = asyncio.create_task(asking, name="subscribe-endpoint")
+        self._subscribers[topic.arn, endpoint] = task
+
+    async def _ask_until_settled(
+        self, subscription: Subscription, ask: Callable[[], Subscription]
+    ) -> None:
         """Ask until the endpoint confirms: it may not be there yet."""
-        protocol = endpoint.partition(":")[0]
-        while True:
-            subscription = self._running.sns_api.subscribe(
-                protocol, endpoint, SubscriptionAttributes()
-            )
-            if await _settled_within(subscription, self.settings.subscribe_interval_s):
-                logger.info("subscription is confirmed", extra={"action": "simulator_subscribed"})
-                return
+        while not await _settled_within(subscription, self.settings.subscribe_interval_s):
+            subscription = ask()
+        logger.info("subscription is confirmed", extra={"action": "simulator_subscribed"})
 
 
 async def run(settings: SimulatorSettings) -> None:

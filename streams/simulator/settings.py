@@ -19,16 +19,24 @@ class SignatureVersions(StrEnum):
     MIXED = "mixed"
 
 
+class Legacy(StrEnum):
+    """Whether identities notify of bounces, complaints and deliveries, as before event publishing."""
+
+    OFF = "off"
+    BESIDE = "beside"
+    INSTEAD = "instead"
+
+
 Milliseconds = tuple[int, int]
 """From, to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimes:
-    """When events are published: ranges in milliseconds, shares from 0 to 1.
+    """When and how events are published: ranges in milliseconds, shares from 0 to 1.
 
     `send_ms` and `outcome_ms` count from acceptance, `feedback_ms` (complaints, automatic replies,
-    the end of a delay) from the outcome before it.
+    the end of a delay, opens, clicks) from the outcome before it.
     """
 
     send_ms: Milliseconds = (1, 10)
@@ -36,13 +44,28 @@ class EventTimes:
     feedback_ms: Milliseconds = (20, 200)
     duplicate_share: float = 0.0
     reorder_share: float = 0.0
+    late_share: float = 0.0
+    """Events that come `late_ms` later still, in an envelope that is `late_age_s` old."""
+    late_ms: Milliseconds = (0, 0)
+    late_age_s: float = 3600.0
+    early_share: float = 0.0
+    """Messages whose events come before the call is answered."""
+    merge_recipients: bool = False
+    """Recipients of a message with the same outcome share its records."""
+    legacy: Legacy = Legacy.OFF
+    legacy_headers: bool = False
+    """Whether notifications of identities carry the headers."""
+    unknown_fields: bool = False
+    """Whether every record has members that nobody knows."""
 
     def __post_init__(self) -> None:
-        for name in ("send_ms", "outcome_ms", "feedback_ms"):
+        for name in ("send_ms", "outcome_ms", "feedback_ms", "late_ms"):
             low, high = getattr(self, name)
             if not 0 <= low <= high:
                 raise BadSettingError(f"{name} must go from a least to a most, not negative.")
-        for name in ("duplicate_share", "reorder_share"):
+        if self.late_age_s < 0:
+            raise BadSettingError("late_age_s must not be negative.")
+        for name in ("duplicate_share", "reorder_share", "late_share", "early_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadSettingError(f"{name} must be between 0 and 1.")
 
@@ -63,6 +86,8 @@ class SimulatorSettings:
     configuration_sets: tuple[str, ...] = ("mailstreams",)
     verified_identities: tuple[str, ...] | None = None
     """Addresses and domains that may send; None: every one."""
+    verify_identities: bool = False
+    """Whether senders must be created identities; so it is wherever some are verified at start."""
 
     rate: float = 1000.0
     """Recipients a second."""
@@ -90,6 +115,8 @@ class SimulatorSettings:
 
     seed: str = "mailstreams"
     rules_file: Path | None = None
+    script_file: Path | None = None
+    """What to set up at start, in the words of the control API."""
     event_times: EventTimes = field(default_factory=EventTimes)
     kept_content_bytes: int = 64 * 1024 * 1024
     """How much of the newest accepted requests is kept for a look."""

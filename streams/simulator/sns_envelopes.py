@@ -103,7 +103,7 @@ def _unsubscribe_query(subscription_arn: str) -> str:
 
 def headers(message: SnsMessage, subscription: Subscription) -> dict[str, str]:
     result = {
-        "Content-Type": subscription.attributes.content_type,
+        "Content-Type": subscription.content_type,
         "User-Agent": USER_AGENT,
         "x-amz-sns-message-type": message.type,
         "x-amz-sns-message-id": message.message_id,

@@ -69,6 +69,9 @@ class Fields:
             name, default, lambda value: value in among, f"one of {', '.join(sorted(among))}"
         )
 
+    def document(self, name: str) -> Document:
+        return self._take(name, None, lambda value: isinstance(value, dict), "an object")
+
     def documents(self, name: str) -> list[Document]:
         return self._take(
             name,
@@ -88,6 +91,16 @@ class Fields:
     def range_ms(self, name: str, default: tuple[int, int]) -> tuple[int, int]:
         value = self._take(name, list(default), _is_range, "two whole milliseconds, from and to")
         return int(value[0]), int(value[1])
+
+    def moment_ms(self, name: str, default: int) -> tuple[int, int]:
+        """One whole number of milliseconds, or two, from and to."""
+        value: int | list[int] = self._take(
+            name,
+            default,
+            lambda value: _is_range([value, value]) or _is_range(value),
+            "whole milliseconds, or two of them, from and to",
+        )
+        return (value, value) if isinstance(value, int) else (value[0], value[1])
 
     def done(self) -> None:
         if self._document:

@@ -154,12 +154,9 @@ async def test_the_suppression_list_is_kept(ses: Any) -> None:
 
 async def test_an_operation_that_does_not_exist_is_unknown(ses: Any) -> None:
     calls: list[tuple[Any, dict[str, Any]]] = [
-        (ses.list_email_identities, {}),
-        (ses.get_email_template, {"TemplateName": "t"}),
-        (
-            ses.send_bulk_email,
-            {"DefaultContent": {"Template": {"TemplateName": "t"}}, "BulkEmailEntries": []},
-        ),
+        (ses.list_contact_lists, {}),
+        (ses.get_tenant, {"TenantName": "t"}),
+        (ses.get_dedicated_ip_pool, {"PoolName": "p"}),
     ]
     for call, arguments in calls:
         error = await error_of(call, **arguments)

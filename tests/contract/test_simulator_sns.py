@@ -276,7 +276,11 @@ async def test_raw_delivery_removes_the_envelope(
         ({"Protocol": "https"}, "InvalidParameter"),
         ({"Attributes": {"FilterPolicy": "{}"}}, "InvalidParameter"),
         ({"Attributes": {"DeliveryPolicy": "{"}}, "InvalidParameter"),
-        ({"Attributes": {"DeliveryPolicy": '{"throttlePolicy": {}}'}}, "InvalidParameter"),
+        (
+            {"Attributes": {"DeliveryPolicy": '{"throttlePolicy": {"perHour": 1}}'}},
+            "InvalidParameter",
+        ),
+        ({"Attributes": {"DeliveryPolicy": '{"http": {}}'}}, "InvalidParameter"),
         ({"Attributes": {"RedrivePolicy": '{"deadLetterTargetArn": "x"}'}}, "InvalidParameter"),
         ({"Attributes": {"RawMessageDelivery": "perhaps"}}, "InvalidParameter"),
     ],
@@ -289,7 +293,7 @@ async def test_what_is_not_simulated_is_refused(
 
 
 async def test_an_unknown_action_is_invalid(sns: Any) -> None:
-    assert await error_code(sns.create_topic, Name="t") == "InvalidAction"
+    assert await error_code(sns.list_origination_numbers) == "InvalidAction"
 
 
 async def test_wrong_credentials_are_refused(simulator: Simulator, subscriber: Endpoint) -> None:

@@ -367,7 +367,8 @@ async def test_bad_documents_are_refused_in_one_sentence_and_change_nothing() ->
         )
         assert await it.control.refusal("account", rate=5, rat=6) == (
             "Unknown field 'rat'; known fields: rate, burst_s, quota, sending_enabled, "
-            "enforcement_status, production_access, suspended."
+            "enforcement_status, production_access, suspended, "
+            "verify_identities."
         )
         assert await it.control.refusal("account", rate=5, quota="x") == (
             "Field 'quota' must be a number of at least -1."

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from streams.simulator.configuration_sets import EventType
 from streams.simulator.event_plan import PlannedEvent, plan_events
-from streams.simulator.event_records import EventType
 from streams.simulator.outcomes import AUTO_REPLY, DELIVERED, Fate, Outcome, outcome_for
 from streams.simulator.settings import EventTimes
 

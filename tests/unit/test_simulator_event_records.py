@@ -6,7 +6,8 @@ import orjson
 import pytest
 
 from streams.simulator import event_records
-from streams.simulator.event_records import EventType, SendingAccount
+from streams.simulator.configuration_sets import EventType
+from streams.simulator.event_records import SendingAccount
 from streams.simulator.outcomes import AUTO_REPLY, BOUNCE_SUBTYPES, Fate, Outcome
 from streams.simulator.send_email import read_send_email
 from tests.simulator_rig import simple_mail

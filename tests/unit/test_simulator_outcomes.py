@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from streams.simulator.outcomes import Fate, Rule, chance, outcome_for, read_rules
+from streams.simulator.outcomes import Fate, Rule, chance, outcome_for
+from streams.simulator.rules import read_rules
 from streams.simulator.strict import BadDocumentError
 
 ADDRESSES = [f"user{n}@example.com" for n in range(20_000)]
@@ -108,8 +109,8 @@ def test_complaints_carry_their_feedback_type(
         (
             {"match": "*", "outcome": "vanish"},
             (
-                "Field 'outcome' in rule 0 must be one of auto-reply, bounce, complaint, delay, "
-                "delivered, reject."
+                "Field 'outcome' in rule 0 must be one of auto-reply, bounce, click, "
+                "complaint, delay, delivered, open, reject, rendering-failure, subscription."
             ),
         ),
         (
