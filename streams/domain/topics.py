@@ -5,6 +5,8 @@ from enum import StrEnum
 from typing import Final
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
+# The largest envelope of SNS, or the largest record of another topic, encrypted.
+LARGEST_SET_ASIDE: Final = 4 * 1024 * 1024
 
 
 class Lane(StrEnum):
@@ -49,7 +51,8 @@ class Topics:
             self.delivery_events: _deleted_after(30),
             self.dead_letters: _deleted_after(30),
         }
-        return kept | {unreadable(topic): _deleted_after(30) for topic in kept}
+        set_aside = _deleted_after(30) | {"max.message.bytes": str(LARGEST_SET_ASIDE)}
+        return kept | {unreadable(topic): set_aside for topic in kept}
 
 
 def unreadable(topic: str) -> str:

@@ -268,7 +268,7 @@ def neutral(random: Random, original: Original) -> bytes:
 
 
 def large(random: Random, original: Original) -> bytes:
-    size = random.choice((100_000, 524_288, 524_289, 600_000))
+    size = random.choice((100_000, 600_000, 1_638_400, 1_638_401, 2_000_000))
     pad = " " * max(0, size - len(original.body))
     return random.choice((original.body + pad.encode(), b"a" * size, b"[" * size, b'"' * size))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import io
 import json
 import socket
 import ssl
@@ -101,7 +102,8 @@ async def post(
     http: aiohttp.ClientSession, stage: Events, body: object, **headers: str
 ) -> tuple[int, str]:
     url = f"http://{stage.address}/sns"
-    async with http.post(url, data=body, headers=headers) as answer:
+    data = io.BytesIO(body) if isinstance(body, bytes) else body
+    async with http.post(url, data=data, headers=headers) as answer:
         return answer.status, (await answer.text()).strip()
 
 
@@ -132,7 +134,22 @@ async def test_the_header_of_raw_delivery_is_named(
 async def test_a_body_that_says_it_is_too_large_is_not_read(
     stage: Events, http: aiohttp.ClientSession
 ) -> None:
-    assert await post(http, stage, b"a" * (512 * 1024 + 1)) == (413, "too-large")
+    assert await post(http, stage, b"a" * (events_stage.MAX_BODY + 1)) == (413, "too-large")
+
+
+async def test_the_largest_message_of_sns_fits_however_it_is_escaped(
+    rig: Rig, stage: Events, http: aiohttp.ClientSession
+) -> None:
+    room = 256 * 1024 - len(json.dumps(DELIVERY)) - 20
+    for pad in ("\x01" * room, "ü" * (room // 2), "😀" * (room // 4)):
+        message = json.dumps(DELIVERY)[:-1] + ', "pad": "' + pad + '"}'
+        assert len(message.encode()) <= 256 * 1024
+        body = fresh(Message=message)
+        assert len(body) > len(message.encode())
+        answer = await post(http, stage, body)
+        assert answer in ((200, "accepted"), (200, "unreadable"))
+    # A control character in a JSON text is none that JSON allows, so that one is kept raw.
+    assert (len(rig.publisher.records), len(rig.unreadable.kept)) == (2, 1)
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,7 @@
 """The endpoint on a real Kafka: an event is in its partition before SNS is answered, and an outage is 503."""
 
 import asyncio
+import io
 import itertools
 import os
 import time
@@ -65,7 +66,9 @@ class Scene:
 
     async def post(self, message: str | dict[str, Any]) -> tuple[int, str]:
         body = signed(notification(message, Timestamp=timestamp(datetime.now(UTC))))
-        async with self.http.post(f"http://{self.stage.address}/sns", data=body) as answer:
+        async with self.http.post(
+            f"http://{self.stage.address}/sns", data=io.BytesIO(body)
+        ) as answer:
             return answer.status, (await answer.text()).strip()
 
     async def records(self, topic: str, partitions: int) -> list[Any]:
@@ -152,6 +155,14 @@ async def test_what_cannot_be_read_is_kept_encrypted(kafka: LocalKafka) -> None:
     assert b"user1@example.com has bounced" in Fernet(KEY).decrypt(record.value)
     assert dict(record.headers)["stage"] == b"events"
     assert dict(record.headers)["offset"] == b"-1"
+
+
+async def test_the_largest_message_that_sns_can_carry_is_kept_too(kafka: LocalKafka) -> None:
+    async with scene(kafka) as it:
+        message = "\x01" * (256 * 1024)
+        assert await it.post(message) == (200, "unreadable")
+        (record,) = await it.records(unreadable(it.topics.delivery_events), 1)
+    assert len(Fernet(KEY).decrypt(record.value)) > 6 * len(message)
 
 
 @pytest.mark.parametrize("outage", ["frozen", "killed"])

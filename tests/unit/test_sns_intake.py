@@ -5,6 +5,7 @@ import logging
 from datetime import timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 from streams.domain.addresses import recipient_key
 from streams.domain.delivery_events import CONTENT_TYPE, EventType
@@ -118,6 +119,23 @@ async def test_a_redrive_has_no_age_limit() -> None:
     assert await Rig(max_age=None).receive(body, now=NOW) == "accepted"
 
 
+@pytest.mark.parametrize(("hours", "reason"), [(47, "accepted"), (49, "stale")])
+async def test_a_confirmation_is_of_no_use_once_its_token_has_expired(
+    hours: int, reason: str
+) -> None:
+    rig = Rig(max_age=None)
+    body = signed(confirmation(Timestamp=timestamp(NOW - timedelta(hours=hours))))
+    assert await rig.receive(body, now=NOW) == reason
+    assert len(rig.confirmer.confirmed) == (reason == "accepted")
+
+
+async def test_a_byte_order_mark_hides_no_event() -> None:
+    rig = Rig()
+    message = "\ufeff" + json.dumps(DELIVERY)
+    assert await rig.receive(signed(notification(message)), now=NOW) == "accepted"
+    assert len(rig.publisher.records) == 1
+
+
 async def test_what_kafka_did_not_acknowledge_is_not_accepted() -> None:
     rig = Rig(publisher=Publisher(down=True))
     assert await rig.receive(signed(notification(DELIVERY)), now=NOW) == "publish-failed"
@@ -139,7 +157,10 @@ async def test_a_removed_subscription_is_told_and_not_renewed(
 ) -> None:
     rig = Rig()
     body = signed(confirmation("UnsubscribeConfirmation"))
+    name = "mailstreams_events_unsubscribed_total"
+    before = REGISTRY.get_sample_value(name) or 0.0
     assert await rig.receive(body, now=NOW) == "unsubscribed"
+    assert REGISTRY.get_sample_value(name) == before + 1
     assert not rig.confirmer.confirmed
     assert [r.levelno for r in caplog.records] == [logging.ERROR]
     assert "TOKEN" not in caplog.text
