@@ -22,13 +22,12 @@ from streams.intake import Intake, Verdict
 from streams.ports.events import SigningCertificates
 from streams.ports.kafka_writing import EventPublisher
 from streams.queue_intake import QueueIntake
-from streams.refusals import Refusals
+from streams.refusals import Refusals, unforeseen
 from streams.request_load import RequestLoad, RequestShare
 from streams.runtime import metrics
 from streams.runtime.connections import Connections
 from streams.runtime.http import HttpServer
 from streams.runtime.lifecycle import Health, run_loop
-from streams.runtime.logs import places
 from streams.runtime.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -224,7 +223,7 @@ class Events:
         except TimeoutError:
             return Verdict(reason=Reason.OVERLOADED, detail="it was not done in time")
         except Exception as error:  # noqa: BLE001 nobody foresaw it, and the event must come again
-            return self._unforeseen(error)
+            return unforeseen(error, duty="request")
 
     def _is_unauthorized(self, request: web.BaseRequest) -> bool:
         """SNS sends its credentials only after it was asked for them by an answer 401."""
@@ -267,21 +266,6 @@ class Events:
                 now=now,
             )
         return await self._intake.receive(body, now=now, raw_delivery=raw)
-
-    def _unforeseen(self, error: Exception) -> Verdict:
-        """Where it happened is told, the error's text not: it may quote the body."""
-        metrics.DUTY_FAILURES.labels(
-            stage=self.name, duty="request", kind=type(error).__name__
-        ).inc()
-        log.error(
-            "request failed",
-            extra={
-                "action": "events.failed",
-                "error": type(error).__name__,
-                "at": places(error),
-            },
-        )
-        return Verdict(reason=Reason.OVERLOADED, detail="an error nobody foresaw")
 
     def _warn_of_certificate_source(self) -> None:
         if self._settings.certificate_source is not None:

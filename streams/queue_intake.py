@@ -12,7 +12,7 @@ from streams.domain.sns import Reason
 from streams.intake import Intake, Verdict
 from streams.ports.events import MessageQueue, QueuedMessage
 from streams.ports.kafka_writing import EventPublisher
-from streams.refusals import Refusals
+from streams.refusals import Refusals, unforeseen
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 
@@ -122,6 +122,8 @@ class QueueIntake:
             return Verdict(reason=Reason.OVERLOADED, detail="it was not done in time")
         except Unavailable as error:
             return Verdict(reason=Reason.PUBLISH_FAILED, detail=str(error))
+        except Exception as error:  # noqa: BLE001 it costs one message, not those received with it
+            return unforeseen(error, duty="queue")
         return verdict
 
     async def stop(self) -> None:

@@ -5,9 +5,20 @@ import logging
 from streams.domain.sns import Reason
 from streams.intake import Verdict
 from streams.runtime import metrics
-from streams.runtime.logs import Seldom
+from streams.runtime.logs import Seldom, places
 
 log = logging.getLogger(__name__)
+
+
+def unforeseen(error: Exception, *, duty: str) -> Verdict:
+    """The verdict on what met an error of ours: it has to come again. Where it happened is told, the error's text not: it may
+    quote the message."""
+    metrics.DUTY_FAILURES.labels(stage="events", duty=duty, kind=type(error).__name__).inc()
+    log.error(
+        "request failed",
+        extra={"action": "events.failed", "error": type(error).__name__, "at": places(error)},
+    )
+    return Verdict(reason=Reason.OVERLOADED, detail="an error nobody foresaw")
 
 
 class Refusals:

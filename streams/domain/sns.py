@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from streams.domain.errors import BadMessage
 from streams.domain.timestamps import parse_timestamp
-from streams.domain.wire_json import loads
+from streams.domain.wire_json import is_swollen, loads
 
 RAW_DELIVERY_HEADER: Final = "x-amz-sns-rawdelivery"
 TOPIC_HEADER: Final = "x-amz-sns-topic-arn"
@@ -143,6 +143,8 @@ def read_envelope(body: bytes, *, raw_delivery: bool = False) -> Envelope | Refu
     """The envelope of a request's body; raw_delivery: the request's header says so."""
     if raw_delivery:
         return _RAW_DELIVERY
+    if is_swollen(body):
+        return Refusal(reason=Reason.MALFORMED, detail="the body has more values than an envelope")
     try:
         fields = loads(body)
     except BadMessage:

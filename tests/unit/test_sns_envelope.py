@@ -16,6 +16,7 @@ from streams.domain.sns import (
     read_envelope,
     string_to_sign,
 )
+from streams.domain.wire_json import is_swollen
 from tests.sns_signing import confirmation, notification, signed, signing_key
 
 
@@ -55,6 +56,37 @@ def genuine(body: bytes, key: str = "trusted") -> bool:
 )
 def test_what_is_no_envelope_is_malformed(body: bytes) -> None:
     assert reason(body) is Reason.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        '"New": [' + "[]," * 400_000 + "[]]",
+        '"New": [' + "{}," * 400_000 + "{}]",
+        '"New": [' + "1e5," * 300_000 + "1]",
+        ",".join(f'"{n}":1' for n in range(100_000)),
+        '"New": [' + '"\\"[",' * 200_000 + '""]',
+    ],
+)
+def test_a_body_of_very_many_values_is_not_even_parsed(
+    inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.domain.sns.loads", pytest.fail)
+    text = signed(notification()).decode()
+    assert reason(f"{text[:-1]}, {inside}}}".encode()) is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("sign", ["[", "{", ",", '"', "\\", '\\"', '",[', "\n,"])
+def test_a_message_may_be_full_of_the_signs_of_json(sign: str) -> None:
+    message = sign * (100_000 // len(sign))
+    assert opened(signed(notification(message))).message == message
+
+
+@pytest.mark.parametrize("text", ['"' * 1_000_001, '"' + '\\"' * 700_000, "\\" * 1_400_000])
+def test_looking_for_values_takes_no_time(text: str) -> None:
+    """Every search is linear: a quadratic one would run into the test's time limit."""
+    assert not is_swollen(text.encode())
+    assert reason(text.encode() + b"[" * 5_000) is Reason.MALFORMED
 
 
 @pytest.mark.parametrize("name", ["Message", "MessageId", "Timestamp", "TopicArn"])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -15,6 +16,7 @@ from streams import cli
 from streams.adapters.sqs import SqsQueue
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.sns import Reason
+from streams.intake import Intake, Verdict
 from streams.ports.events import QueuedMessage
 from streams.queue_intake import QueueIntake, QueueKind, Source
 from streams.runtime.lifecycle import Health
@@ -138,6 +140,24 @@ async def test_trouble_of_ours_leaves_the_message_in_its_queue() -> None:
     queue.put(signed(confirmation(Timestamp=timestamp(NOW))), GOOD)
     assert await drained(rig, queue) == {Reason.CONFIRMATION_FAILED: 1, Reason.ACCEPTED: 1}
     assert queue.deleted == ["1"]
+
+
+async def test_an_error_of_ours_costs_one_message_and_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    receive = Intake.receive
+
+    async def broken(self: Intake, body: bytes, **given: Any) -> Verdict:
+        if body.startswith(b"user1"):
+            raise KeyError(body)
+        return await receive(self, body, **given)
+
+    monkeypatch.setattr(Intake, "receive", broken)
+    rig, queue = Rig(), Queue()
+    queue.put(b"user1@example.com", GOOD)
+    assert await drained(rig, queue) == {Reason.OVERLOADED: 1, Reason.ACCEPTED: 1}
+    assert queue.deleted == ["1"]
+    assert "user1" not in str([record.__dict__ for record in caplog.records])
 
 
 async def test_nothing_is_received_while_kafka_is_away() -> None:
