@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,14 +18,22 @@ _numbers = itertools.count()
 
 @contextmanager
 def system_on(
-    servers: devservers.Servers, directory: Path, stages: Sequence[str] = STAGES
+    servers: devservers.Servers,
+    directory: Path,
+    stages: Sequence[str] = STAGES,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[System]:
     """Every stage and the simulator on a fresh database and fresh topics."""
     name = f"acceptance_{os.getpid()}_{next(_numbers)}"
     dsn = servers.postgres.create_database(name)
     try:
         with System(
-            servers, dsn=dsn, directory=directory, topic_prefix=f"{name}.", stages=stages
+            servers,
+            dsn=dsn,
+            directory=directory,
+            topic_prefix=f"{name}.",
+            settings=settings,
+            stages=stages,
         ) as system:
             yield system
     finally:
