@@ -32,6 +32,7 @@ from streams.subscribers import (
     Why,
 )
 from tests.events_rig import eventually
+from tests.integration.relay_setup import eventually as eventually_true
 
 pytestmark = pytest.mark.servers
 PARTITIONS = 3
@@ -178,11 +179,15 @@ async def test_positions_are_committed_after_so_many_and_after_so_long(scene: Sc
         await take(events, 25)
         assert await scene.committed() == 20
         await scene.put(event(25), partition=0)
+
+    async def committed_all() -> bool:
+        return await scene.committed() == 26
+
     async with Subscriber(scene.subscription(commit_every_s=0.1)) as events:
         waiting = asyncio.create_task(take(events, 7))
-        await eventually(lambda: events.counts.commits > 0)
-        assert await scene.committed() == 26
+        await eventually_true(committed_all)
         waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_batches_are_done_as_a_whole(scene: Scene) -> None:
