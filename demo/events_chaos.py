@@ -48,8 +48,9 @@ DISTURBANCES: Final = {
     "late_age_s": 3600.0,
     "early_share": 0.05,
 }
-# Notifications of identities, which have no tags, beside the events, instead of them, and not at all.
-SHAPES: Final = ("beside", "instead", "off")
+# With and without notifications of identities beside the events. They have no tags, so alone they could not tell of a message
+# whose answer was lost.
+SHAPES: Final = ("beside", "off")
 # As docs/events.md recommends: an endpoint may be away for most of an hour.
 DELIVERY_POLICY: Final = {
     "healthyRetryPolicy": {
