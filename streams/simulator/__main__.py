@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from streams.simulator.refusals import RefusedError
 from streams.simulator.server import run
 from streams.simulator.settings import (
     BadSettingError,
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     """Every option names a setting; what is not given keeps its default."""
     options = argparse.ArgumentParser(
         prog="python -m streams.simulator",
-        description="A simulator of Amazon SES v2 and SNS.",
+        description="A simulator of Amazon SES v2, SNS and SQS.",
         argument_default=argparse.SUPPRESS,
     )
     add = options.add_argument
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run(settings))
-    except (BadDocumentError, OSError) as error:
+    except (BadDocumentError, RefusedError, OSError) as error:
         raise SystemExit(f"The simulator cannot start: {error}") from error
 
 

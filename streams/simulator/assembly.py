@@ -72,16 +72,16 @@ class Parts:
 async def assemble(settings: SimulatorSettings, subscribe: Subscribe) -> Parts:
     """Everything but the socket; `subscribe` is asked to subscribe an endpoint."""
     random = Random(settings.seed)  # noqa: S311 - spread, not secrecy
-    identity = make_identity(settings.key_bits, time.time())
-    signer = await _signer(settings, identity)
     region, account_id = settings.region, settings.account_id
     topics = Topics(region=region, account_id=account_id)
     topics.create(settings.topic_name, settings.signature_version)
+    state = _sending_state(settings)
+    identity = make_identity(settings.key_bits, time.time())
+    signer = await _signer(settings, identity)
     queues = Queues(region=region, account_id=account_id)
     deliveries = SnsDeliveries(
         queues=queues, signer=signer, settings=_delivery(settings, identity), random=random
     )
-    state = _sending_state(settings)
     events = EventPublisher(
         topics=topics,
         identity_topic=settings.topic_arn,

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.simulator_rig import Control, client, endpoint, simple_mail, until
 
@@ -116,3 +117,31 @@ async def test_bad_rules_stop_it_with_a_clear_sentence(tmp_path: Path) -> None:
         assert running.returncode == 1
         assert errors.decode().startswith("The simulator cannot start: Field 'outcome' in rule 0")
     assert os.listdir(tmp_path) == ["rules.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ("--script-file", "{file}"),
+            "script.json: In 'account': Unknown field 'rat'; known fields: ",
+        ),
+        (("--script-file", "{file}.gone"), "[Errno 2] No such file or directory: "),
+        (
+            ("--configuration-set", "a b"),
+            "BadRequestException: ConfigurationSetName must be 1 to 64 ",
+        ),
+        (("--topic-name", "a b"), "InvalidParameter: Invalid parameter: Topic Name"),
+    ],
+)
+async def test_what_it_cannot_set_up_stops_it_with_a_clear_sentence(
+    tmp_path: Path, options: tuple[str, str], sentence: str
+) -> None:
+    file = tmp_path / "script.json"
+    file.write_text('{"account": {"rat": 1}}', encoding="utf-8")
+    given = [option.format(file=file) for option in options]
+    async with process(*given, ready=tmp_path / "ready.json") as running:
+        _, errors = await asyncio.wait_for(running.communicate(), 20)
+    assert running.returncode == 1
+    assert errors.decode().startswith("The simulator cannot start: " + sentence)
+    assert len(errors.splitlines()) == 1

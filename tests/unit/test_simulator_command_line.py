@@ -11,6 +11,7 @@ from streams.simulator.__main__ import settings_from
 from streams.simulator.settings import (
     BadSettingError,
     EventTimes,
+    Legacy,
     SignatureVersions,
     SimulatorSettings,
 )
@@ -45,12 +46,35 @@ def test_options_reach_their_settings() -> None:
             "0.5",
             "--rules-file",
             "r.json",
+            "--script-file",
+            "s.json",
+            "--late-share",
+            "0.1",
+            "--late-ms",
+            "7",
+            "8",
+            "--early-share",
+            "0.2",
+            "--legacy",
+            "beside",
+            "--merge-recipients",
+            "--verify-identities",
         ]
     )
     assert settings.port == 8025
     assert settings.signature_version is SignatureVersions.MIXED
     assert settings.subscribe == ("http://127.0.0.1:1/a", "http://127.0.0.1:2/b")
-    assert settings.event_times == EventTimes(outcome_ms=(5, 6), duplicate_share=0.5)
+    assert settings.event_times == EventTimes(
+        outcome_ms=(5, 6),
+        duplicate_share=0.5,
+        late_share=0.1,
+        late_ms=(7, 8),
+        early_share=0.2,
+        legacy=Legacy.BESIDE,
+        merge_recipients=True,
+    )
+    assert settings.script_file == Path("s.json")
+    assert settings.verify_identities
     assert settings.rules_file == Path("r.json")
 
 
@@ -76,6 +100,8 @@ def test_every_setting_has_an_option(capsys: pytest.CaptureFixture[str]) -> None
         ["--concurrent-deliveries", "0"],
         ["--outcome-ms", "9", "3"],
         ["--duplicate-share", "1.5"],
+        ["--early-share", "-0.1"],
+        ["--late-age-s", "-1"],
     ],
 )
 def test_an_option_out_of_bounds_is_named(options: list[str]) -> None:
