@@ -19,7 +19,8 @@ from tests.integration.outbox_rows import Row
 Expect = Mapping[str, Any]
 _DAY: Final = timedelta(days=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_ADDRESS: Final = re.compile(r"[\w.+=?-]+@[\w-]+(?:\.[\w-]+)+")
+_WORD: Final = re.compile(r"[^\s<>()\[\]{},;:\"'&/]+")
+_ADDRESS: Final = re.compile(r"[\w.+=?-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
 
 
 def key_of(address: str) -> str:
@@ -217,7 +218,8 @@ def leaks(variant: Mapping[str, Any], places: Mapping[str, Sequence[str]]) -> li
     """Addresses of the variant's people that stand where none may."""
     people = set()
     for text in texts([variant["sent"], variant["deliveries"], _named(variant["expect"])]):
-        people |= {normalise(address) for address in _ADDRESS.findall(text)}
+        words = (word for word in _WORD.findall(text) if "@" in word)
+        people |= {normalise(a) for word in words for a in _ADDRESS.findall(word)}
     found = []
     for place, lines in places.items():
         shown = "\n".join(lines).lower()

@@ -1,5 +1,6 @@
 """What PostgreSQL says after a fold, and the rows that were sent before it."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,12 +73,18 @@ class RecipientsState:
         await self._outbox.stop()
 
     async def clear(self) -> None:
-        await execute(self._database, f"TRUNCATE {', '.join(self._tables)}")
+        """Deletes, since truncating dozens of tables takes half a second; without triggers, which would tell the feed of it."""
+        statements = [
+            "SET LOCAL session_replication_role = replica",
+            *(f"DELETE FROM {table}" for table in self._tables),
+        ]
+        async with self._database.connection() as connection:
+            await connection.execute(f"BEGIN; {'; '.join(statements)}; COMMIT")
 
     async def send(self, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         """The rows with one attempt each, as senders leave them."""
-        return [
-            await make_row(
+        made = [
+            make_row(
                 self._database,
                 row["state"],
                 recipient=row["recipient"],
@@ -87,6 +94,7 @@ class RecipientsState:
             )
             for row in rows
         ]
+        return await asyncio.gather(*made)
 
     async def suppressed(self) -> list[Suppressed]:
         rows = await fetch(self._database, _IN_FORCE, TENANT)

@@ -15,6 +15,7 @@ from cryptography.fernet import Fernet
 
 import devservers
 from streams import wiring
+from streams.adapters import kafka_group
 from streams.adapters.kafka import create_topics
 from streams.domain.topics import Topics, unreadable
 from streams.runtime.lifecycle import Stage
@@ -139,7 +140,7 @@ async def scene(
 
 
 class trusting:  # noqa: N801 a context manager
-    """The product's clients take the certificates of the stand-in, and find credentials that are nobody's."""
+    """The product's clients take the certificates of the stand-in and find credentials that are nobody's, and its stages stop soon."""
 
     def __init__(self, authority: Path) -> None:
         self._authority = authority
@@ -157,6 +158,8 @@ class trusting:  # noqa: N801 a context manager
             self._patch.setenv(name, value)
         for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SNS", "AWS_SESSION_TOKEN"):
             self._patch.delenv(name, raising=False)
+        # A stage that waits shorter for records stops sooner.
+        self._patch.setattr(kafka_group, "POLL_S", 0.05)
         # aiohttp makes its context when it is imported, before SSL_CERT_FILE is set.
         context = ssl.create_default_context(cafile=str(self._authority))
         context.set_alpn_protocols(("http/1.1",))
