@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from streams.adapters.postgres import Database
     from streams.adapters.sns import SnsCertificates, SnsConfirmer
     from streams.adapters.suppression_admin import SuppressionAdmin
+    from streams.domain.rebuilding import Rebuilt
     from streams.domain.reclassification import Report
     from streams.provider_list import ProviderList
     from streams.queue_intake import QueueIntake
+    from streams.rebuild import Progress
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +161,7 @@ async def drain(url: str) -> dict[str, int]:
 
 
 def recipients(config: Settings) -> Stage:
-    from streams.adapters.facts_store import FactsStore
+    from streams.adapters.facts_store import PLANNER, FactsStore
     from streams.adapters.kafka_group import GroupConsumer
     from streams.recipients import Recipients
 
@@ -168,10 +170,10 @@ def recipients(config: Settings) -> Stage:
         consumer=GroupConsumer(
             config.kafka_bootstrap_servers,
             topic=names.delivery_events,
-            group=f"{names.prefix}recipients",
+            group=recipients_group(config),
             stage="recipients",
         ),
-        facts=FactsStore(database(config, "recipients")),
+        facts=FactsStore(database(config, "recipients", PLANNER)),
         unreadable=unreadable(config, "recipients"),
     )
 
@@ -334,7 +336,7 @@ async def reclassify(
     *, rules_version: int | None, dry_run: bool, after: str | None, told: Callable[[Report], None]
 ) -> Report:
     """Runs these bounce rules, the newest if none are named, over the stored evidence."""
-    from streams.adapters.facts_store import EvidenceStore
+    from streams.adapters.facts_store import PLANNER, EvidenceStore
     from streams.domain.addresses import RecipientKey
     from streams.domain.bounce_rules import RULE_VERSIONS
     from streams.reclassify import reclassify_all
@@ -345,7 +347,7 @@ async def reclassify(
         raise Misconfigured(f"there are no bounce rules of version {rules_version}, only {known}")
     config = settings.load()
     logs.configure("reclassify", config.log_level)
-    async with database(config, "reclassify") as connection:
+    async with database(config, "reclassify", PLANNER) as connection:
         return await reclassify_all(
             EvidenceStore(connection),
             rules=rules,
@@ -381,3 +383,34 @@ def provider_region() -> str:
         )
     use_aws_region(os.environ)
     return SesSuppressionList().region
+
+
+async def rebuild(*, apply: bool, told: Callable[[Progress], None]) -> Rebuilt:
+    """Facts and suppressions once more from the topic, compared with the live ones, which are mended if asked to."""
+    from streams.adapters.kafka_past import KafkaPast
+    from streams.adapters.rebuild_store import PLANNER, LiveFactsStore, scratch_on
+    from streams.rebuild import Rebuild
+
+    config = settings.load()
+    logs.configure("rebuild", config.log_level)
+    patient = config.model_copy(update={"postgres_timeout_s": 3600.0})
+    past = KafkaPast(
+        config.kafka_bootstrap_servers,
+        topic=topics(config).delivery_events,
+        group=recipients_group(config),
+    )
+    try:
+        async with (
+            database(patient, "rebuild", PLANNER) as own,
+            database(config, "rebuild live") as live,
+            scratch_on(own) as scratch,
+        ):
+            run = Rebuild(past=past, scratch=scratch, live=LiveFactsStore(live), told=told)
+            return await (run.apply() if apply else run.check())
+    finally:
+        await past.stop()
+
+
+def recipients_group(config: Settings) -> str:
+    """The consumer group of the stage recipients."""
+    return f"{topics(config).prefix}recipients"

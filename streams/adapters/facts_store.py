@@ -21,9 +21,12 @@ from streams.runtime import metrics
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+# For the pool of whoever folds: its statements read by key only. A plan that was cached while a table was empty must not read
+# the whole of it later.
+PLANNER: Final = {"enable_seqscan": "off", "enable_mergejoin": "off"}
 _TRIES: Final = 6
 # What the server says of a value that it will never take; too long for an index is the third.
-_REFUSALS: Final = (
+REFUSALS: Final = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
@@ -47,7 +50,7 @@ class FactsStore:
 
         BadMessage if PostgreSQL refuses a value, which no repetition mends.
         """
-        return await _transact(self._database, lambda c: work(FactsTransaction(c)))
+        return await transact(self._database, lambda c: work(FactsTransaction(c)))
 
     async def unmatched(self, *, after: datetime, before: datetime, limit: int) -> UnmatchedPage:
         """Kept events without a message that were received in this span, oldest first, at most so many."""
@@ -83,15 +86,15 @@ class EvidenceStore:
         self, keys: Sequence[RecipientKey], work: Callable[[EvidencePage], Awaitable[T]]
     ) -> T:
         """Runs work on these recipients in one transaction that may write; from its start again after a deadlock."""
-        return await _transact(self._database, lambda c: work(EvidencePage(c, keys)))
+        return await transact(self._database, lambda c: work(EvidencePage(c, keys)))
 
 
-async def _transact(database: Database, work: Callable[[Connection], Awaitable[T]]) -> T:
+async def transact(database: Database, work: Callable[[Connection], Awaitable[T]]) -> T:
     for again in range(1, _TRIES + 1):
         try:
             async with database.transaction() as connection:
                 return await work(connection)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise BadMessage(f"PostgreSQL refuses it: {type(error).__name__}") from error
         except Unavailable as error:
             if _is_refused_argument(error.__cause__):
