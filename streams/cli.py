@@ -9,6 +9,7 @@ from uuid import UUID
 import typer
 
 from streams.commands import suppressions
+from streams.commands.rebuild import rebuild
 from streams.commands.running import Json, run_async
 from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
 from streams.domain.reclassification import CHANGES, Report
@@ -19,6 +20,7 @@ app = typer.Typer(
     help="A transactional e-mail pipeline on PostgreSQL, Kafka and Amazon SES.",
 )
 app.add_typer(suppressions.app, name="suppressions")
+app.command()(rebuild)
 
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 NOT_BUILT: Final = {
