@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from streams.simulator.identifiers import random_uuid
-from streams.simulator.members import Members, read_json, required_text, texts
+from streams.simulator.members import Members, read_json, required_text, structure, text, texts
 from streams.simulator.refusals import RefusedError
 from streams.simulator.requests import read_body, signed_request
 from streams.simulator.sigv4 import Scope, SignatureVerifier, sqs_scope
@@ -85,7 +85,7 @@ class SqsApi:
 
     def _create(self, call: _Call) -> Members:
         name = _text(call.members, "QueueName")
-        attributes = changed(QueueAttributes(), call.members.get("Attributes") or {})
+        attributes = changed(QueueAttributes(), structure(call.members, "Attributes") or {})
         return {"QueueUrl": self._url(self._queues.create(name, attributes, time.time()), call)}
 
     def _get_url(self, call: _Call) -> Members:
@@ -95,7 +95,7 @@ class SqsApi:
         return {"QueueUrl": self._url(self._queues.named(_text(call.members, "QueueName")), call)}
 
     def _list(self, call: _Call) -> Members:
-        prefix = call.members.get("QueueNamePrefix") or ""
+        prefix = text(call.members, "QueueNamePrefix") or ""
         urls = [self._url(queue, call) for queue in self._queues if queue.name.startswith(prefix)]
         return {"QueueUrls": urls} if urls else {}
 
@@ -124,7 +124,7 @@ class SqsApi:
 
     def _set_attributes(self, call: _Call) -> Members:
         queue = self._queue(call)
-        queue.attributes = changed(queue.attributes, call.members.get("Attributes") or {})
+        queue.attributes = changed(queue.attributes, structure(call.members, "Attributes") or {})
         queue.modified_at = time.time()
         return {}
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from streams.simulator.members import Members, required_text, structure, structures, texts
+from streams.simulator.members import Members, required_text, structure, structures, text, texts
 from streams.simulator.refusals import RefusedError
 from streams.simulator.sqs_attributes import MAX_MESSAGE_BYTES, MAX_VISIBILITY_S, MAX_WAIT_S
 from streams.simulator.sqs_errors import missing_parameter, out_of_range, query_code, sqs_error
@@ -167,7 +167,7 @@ def _check_batch(action: str, entries: list[Members]) -> None:
         if name in names[:number]:
             raise sqs_error("BatchEntryIdsNotDistinct", f"Id {name} repeated.")
     size = sum(
-        len((entry.get("MessageBody") or "").encode("utf-8", "replace")) for entry in entries
+        len((text(entry, "MessageBody") or "").encode("utf-8", "replace")) for entry in entries
     )
     if size > MAX_MESSAGE_BYTES:
         raise sqs_error(

@@ -66,7 +66,10 @@ class Fields:
 
     def choice(self, name: str, among: Collection[str], default: str | None = None) -> str:
         return self._take(
-            name, default, lambda value: value in among, f"one of {', '.join(sorted(among))}"
+            name,
+            default,
+            lambda value: isinstance(value, str) and value in among,
+            f"one of {', '.join(sorted(among))}",
         )
 
     def document(self, name: str) -> Document:

@@ -13,6 +13,7 @@ from typing import Any
 _TAG = re.compile(r"\{\{\{\s*(?P<raw>[^{}]*?)\s*\}\}\}|\{\{(?P<tag>[^{}]*)\}\}")
 _PATH = re.compile(r"(?:\.\./)*(?:this|@index|@key|@first|@last|[\w.\-\[\]]+)")
 _BLOCKS = ("if", "unless", "each", "with")
+_MAX_DEPTH = 50
 _MISSING = object()
 
 
@@ -82,6 +83,7 @@ class _Reader:
     def __init__(self, template: str) -> None:
         self._template = template
         self._at = 0
+        self._depth = 0
 
     def read(self) -> tuple[tuple[_Node, ...], str]:
         nodes: list[_Node] = []
@@ -110,12 +112,16 @@ class _Reader:
         kind, _, path = tag.partition(" ")
         if kind not in _BLOCKS:
             raise TemplateSyntaxError(f"'{kind}' is no known helper.")
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise TemplateSyntaxError(f"Blocks are nested deeper than {_MAX_DEPTH}.")
         body, end = self.read()
         otherwise: tuple[_Node, ...] = ()
         if end == "else":
             otherwise, end = self.read()
         if end != f"/{kind}":
             raise TemplateSyntaxError(f"'{{{{#{kind}}}}}' is not closed.")
+        self._depth -= 1
         return _Block(kind, _path(path.strip()), body, otherwise)
 
 

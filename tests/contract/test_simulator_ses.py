@@ -84,7 +84,7 @@ async def test_the_rate_is_that_of_the_account(ses: Any) -> None:
 
 
 async def test_throttle_quota_and_pause_are_the_modelled_exceptions() -> None:
-    async with Simulator(quick_settings(rate=1.0, daily_quota=1.0)) as simulator:
+    async with Simulator(quick_settings(rate=0.01, daily_quota=1.0)) as simulator:
         ses = client("sesv2", simulator.url)
         await asyncio.to_thread(ses.send_email, **simple_mail())
         quota = await error_of(ses.send_email, **simple_mail())

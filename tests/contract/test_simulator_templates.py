@@ -293,7 +293,7 @@ async def test_what_is_common_to_the_entries_refuses_the_call(
 
 
 async def test_a_bulk_call_counts_recipients() -> None:
-    async with Simulator(quick_settings(rate=1.0, daily_quota=3.0)) as simulator:
+    async with Simulator(quick_settings(rate=0.01, daily_quota=3.0)) as simulator:
         ses = client("sesv2", simulator.url)
         await asyncio.to_thread(
             ses.create_email_template, TemplateName="receipt", TemplateContent=RECEIPT

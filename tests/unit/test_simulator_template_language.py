@@ -70,7 +70,15 @@ def test_a_value_that_is_missing_is_a_rendering_error(template: str, missing: st
 
 @pytest.mark.parametrize(
     "template",
-    ["{{#if a}}x", "{{/if}}", "{{else}}", "{{#if a}}x{{/each}}", "{{#loop a}}{{/loop}}", "{{a b}}"],
+    [
+        "{{#if a}}x",
+        "{{/if}}",
+        "{{else}}",
+        "{{#if a}}x{{/each}}",
+        "{{#loop a}}{{/loop}}",
+        "{{a b}}",
+        "{{#if a}}" * 5000 + "{{/if}}" * 5000,
+    ],
 )
 def test_what_is_no_template_is_a_syntax_error(template: str) -> None:
     with pytest.raises(TemplateSyntaxError):
