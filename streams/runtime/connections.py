@@ -28,7 +28,9 @@ class Connections:
         self._sweep: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._swept)
+        loop = asyncio.get_running_loop()
+        due = loop.time() + SWEEP_S
+        self._sweep = loop.call_at(due, self._swept, due)
 
     def stop(self) -> None:
         if self._sweep is not None:
@@ -74,8 +76,12 @@ class Connections:
         self._open.pop(connection.inner, None)
         metrics.EVENTS_CONNECTIONS.set(len(self._open))
 
-    def _swept(self) -> None:
+    def _swept(self, due: float) -> None:
+        """Time in which we stood still, and heard nobody, does not count."""
         now = asyncio.get_running_loop().time()
+        if (late := now - due) > SWEEP_S:
+            for connection in self._waiting:
+                connection.deadline += late
         for connection in [c for c in self._waiting if c.deadline <= now]:
             _counted("idle" if connection.idle else "slow")
             connection.abort()

@@ -7,6 +7,8 @@ from contextlib import suppress
 STATUS = re.compile(rb"HTTP/\d\.\d (\d{3}) ")
 LENGTH = re.compile(rb"\r\nContent-Length: (\d+)\r\n")
 LONGEST_S = 15.0
+# A busy machine may close a connection before it hears what was sent: SNS comes again too.
+TRIES = 4
 
 
 class NoAnswerError(Exception):
@@ -22,13 +24,13 @@ class Client:
 
     async def ask(self, request: bytes) -> tuple[int, str]:
         """Status and text of the answer to a well-formed request."""
-        for fresh in (False, True):
+        for tries in range(TRIES):
             try:
                 async with asyncio.timeout(LONGEST_S):
                     return await self._asked(request)
             except (ConnectionError, asyncio.IncompleteReadError):
-                await self.close()  # the kept connection was closed meanwhile
-                if fresh:
+                await self.close()  # perhaps it was closed meanwhile
+                if tries == TRIES - 1:
                     raise NoAnswerError("the connection ended without an answer") from None
             except TimeoutError:
                 raise NoAnswerError("no answer within 15 s") from None

@@ -103,8 +103,8 @@ _WATCH = _Watch()
 def _short_times() -> Iterator[None]:
     changed = (
         (events_stage, "BODY_TIMEOUT_S", 1.0),
-        (events_stage, "HEAD_TIMEOUT_S", 0.4),
-        (events_stage, "IDLE_TIMEOUT_S", 0.4),
+        (events_stage, "HEAD_TIMEOUT_S", 1.0),
+        (events_stage, "IDLE_TIMEOUT_S", 0.5),
         (connections, "SWEEP_S", 0.1),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in changed]

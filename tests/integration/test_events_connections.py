@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -129,6 +130,19 @@ async def test_a_head_that_drips_in_is_not_waited_for() -> None:
         dripping = asyncio.create_task(drip(writer))
         assert await ended(reader) == b""
         dripping.cancel()
+        writer.close()
+
+
+@pytest.mark.usefixtures("fast")
+async def test_who_waits_while_we_stand_still_is_heard_afterwards() -> None:
+    async with endpoint(made_rig()) as stage:
+        reader, writer = await connect(stage)
+        await eventually(lambda: sample("mailstreams_events_connections") == 1)
+        body = fresh()
+        head = b"POST /sns HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        asyncio.get_running_loop().call_soon(time.sleep, 0.5)  # longer than a head may take
+        writer.write(head + body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
 
 
