@@ -39,7 +39,8 @@ BODY_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 14.0
 MAX_CONNECTIONS = 2048
 HEAD_TIMEOUT_S = 10.0
-IDLE_TIMEOUT_S = 60.0
+# Longer than the proxies that may stand before us: they must not send into a connection that we close.
+IDLE_TIMEOUT_S = 125.0
 CONNECTION_CHECK_S = 2.0
 
 

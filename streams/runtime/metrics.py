@@ -147,7 +147,7 @@ EVENTS_CONNECTIONS = Gauge(
 )
 EVENTS_CONNECTIONS_CLOSED = Counter(
     "mailstreams_events_connections_closed_total",
-    "Connections that we closed: slow (no complete head within 10 s), idle (60 s after an answer, normal), displaced (the bound was "
+    "Connections that we closed: slow (no complete head within 10 s), idle (125 s after an answer, normal), displaced (the bound was "
     "reached, it had waited longest), refused (the bound was reached and all were at work). slow, displaced: strangers hold connections.",
     ["why"],
 )
