@@ -39,7 +39,7 @@ down: .venv/ready ## ends what `make up` started
 	@$(PY) -m devservers down
 
 cases: .venv/ready ## the field cases, or those of CASES_DIR=<folder>, against the product on real servers
-	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases $(PYTEST_ARGS)
+	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 crash bench: ## not built yet: refused
 	@echo "make $@ is not built yet; docs/status.md says what there is" >&2; exit 2

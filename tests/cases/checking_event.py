@@ -63,22 +63,21 @@ def _check_event_expect(at: Checker, expect: Any, rows: int) -> None:
 
 
 def _check_no_contradiction(at: Checker, expect: dict[str, Any]) -> None:
-    def addresses(key: str) -> set[str]:
-        found = expect.get(key)
-        return (
-            {normalise(a) for a in found if isinstance(a, str)}
-            if isinstance(found, list)
-            else set()
-        )
-
     suppressed = set()
-    for entry in expect.get("suppressed", []):
+    for entry in _listed(expect.get("suppressed")):
         if isinstance(entry, dict):
-            spelt = entry.get("spellings")
-            named = [entry.get("recipient"), *(spelt if isinstance(spelt, list) else [])]
-            suppressed |= {normalise(a) for a in named if isinstance(a, str)}
-    for both in sorted(suppressed & (addresses("not_suppressed") | addresses("may_be_suppressed"))):
+            suppressed |= _addresses([entry.get("recipient"), *_listed(entry.get("spellings"))])
+    others = _listed(expect.get("not_suppressed")) + _listed(expect.get("may_be_suppressed"))
+    for both in sorted(suppressed & _addresses(others)):
         at.at("suppressed").wrong(f"{both} is in another list too")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _addresses(values: list[Any]) -> set[str]:
+    return {normalise(value) for value in values if isinstance(value, str)}
 
 
 def _check_expected_events(at: Checker, value: Any) -> None:

@@ -1,0 +1,180 @@
+"""The loader takes what FORMAT.md says, and names file, variant and key of everything else."""
+
+import copy
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cases.loading import OWN_DATA, groups, read_file, read_folder
+
+Case = dict[str, Any]
+Change = Callable[[Case], object]
+
+
+def own(name: str) -> Case:
+    case: Case = json.loads((OWN_DATA / f"{name}.json").read_text(encoding="utf-8"))
+    return case
+
+
+def written(folder: Path, case: Any, name: str = "Z01") -> Path:
+    path = folder / f"{name}.json"
+    path.write_text(case if isinstance(case, str) else json.dumps(case), encoding="utf-8")
+    return path
+
+
+def changed(name: str, change: Change) -> Case:
+    case = copy.deepcopy(own(name)) | {"id": "Z01"}
+    change(case)
+    return case
+
+
+def first(case: Case) -> Case:
+    variant: Case = case["variants"][0]
+    return variant
+
+
+@pytest.mark.parametrize("file", read_folder(OWN_DATA), ids=lambda file: file.id)
+def test_every_case_of_ours_is_taken(file: Any) -> None:
+    assert not file.errors
+    assert file.variants
+
+
+HTTP: dict[str, tuple[Change, str]] = {
+    "unknown key": (lambda c: first(c).update(colour="red"), "colour: unknown key"),
+    "key of a file": (lambda c: c.update(extra=1), "extra: unknown key"),
+    "missing": (lambda c: first(c).pop("headers"), "headers: key is missing"),
+    "expect": (lambda c: first(c).pop("expect"), "expect: key is missing"),
+    "status": (lambda c: first(c)["expect"].update(status=[418]), "expect: status: unknown word"),
+    "status no list": (lambda c: first(c)["expect"].update(status=200), "must be a list"),
+    "true is no status": (lambda c: first(c)["expect"].update(status=[True]), "unknown word True"),
+    "reason": (lambda c: first(c)["expect"].update(reason=["odd"]), "reason: unknown word 'odd'"),
+    "agreement": (lambda c: first(c)["expect"].update(reason=["stale"]), "no reason comes with"),
+    "count": (lambda c: first(c)["expect"].update(confirmations=-1), "confirmations: must be a"),
+    "range": (lambda c: first(c)["expect"].update(quarantined=[3, 1]), "quarantined: must be a"),
+    "published": (
+        lambda c: first(c)["expect"].update(published=[{"type": "flown", "recipient": "a@b"}]),
+        "published: 1: type: unknown word 'flown'",
+    ),
+    "sign": (lambda c: first(c).update(sign="magic"), "sign: unknown word 'magic'"),
+    "signature": (
+        lambda c: first(c)["envelope"].pop("Signature"),
+        "envelope: Signature: must be <signature>",
+    ),
+    "two bodies": (lambda c: first(c).update(body="x"), "exactly one of envelope and body"),
+    "continues": (lambda c: first(c).update(continues=True), "continues: is true only"),
+    "repeat": (lambda c: first(c).update(repeat=0), "repeat: must be a positive whole number"),
+    "needs": (lambda c: first(c).update(needs="luck"), "needs: unknown word 'luck'"),
+    "kafka": (lambda c: first(c).update(setup={"kafka": "slow"}), "setup: kafka: unknown word"),
+    "certificates": (
+        lambda c: first(c).update(setup={"certificates": {"*": "odd"}}),
+        "setup: certificates: *: unknown word 'odd'",
+    ),
+    "placeholder": (
+        lambda c: first(c)["headers"].update(x="<tomorrow>"),
+        "unknown placeholder <tomorrow>",
+    ),
+    "header": (lambda c: first(c)["headers"].update(x=5), "headers: x: must be a text"),
+    "name": (lambda c: first(c).update(name=5), "name: must be a text"),
+    "twice": (lambda c: c["variants"].append(first(c)), "name: is not unique"),
+    "no variants": (lambda c: c.update(variants=[]), "variants: there is none"),
+    "variants": (lambda c: c.update(variants={"a": 1}), "variants: must be a list"),
+    "variant": (lambda c: c.update(variants=[5]), "variant 1: must be an object"),
+    "id": (lambda c: c.update(id="A01"), "id: is 'A01', but the file is Z01.json"),
+    "kind": (lambda c: c.update(kind="sms"), "kind: unknown kind 'sms'"),
+    "sources": (lambda c: c.update(sources=[5]), "sources: 1: must be a text"),
+}
+EVENT: dict[str, tuple[Change, str]] = {
+    "state": (lambda c: first(c)["sent"][0].update(state="lost"), "sent: 1: state: unknown word"),
+    "both": (lambda c: first(c)["deliveries"][0].update(message="x"), "exactly one of ses and"),
+    "none": (lambda c: first(c).update(deliveries=[]), "deliveries: there is none"),
+    "attempt": (
+        lambda c: first(c)["deliveries"][0].update(ses={"x": "<attempt-9>"}),
+        "<attempt-9> has no sent row",
+    ),
+    "bounce": (
+        lambda c: first(c)["expect"]["events"][0].update(bounce=["hard"]),
+        "events: 1: bounce: unknown word 'hard'",
+    ),
+    "time": (
+        lambda c: first(c)["expect"]["events"][0].update(time="2026-01-15"),
+        "events: 1: time: must be UTC with milliseconds",
+    ),
+    "rates": (lambda c: first(c)["expect"].update(rates={}), "rates: hard_bounces: key is missing"),
+    "outcome": (
+        lambda c: first(c)["expect"].update(recipient_outcome={"a@b": {"bounced": True}}),
+        "recipient_outcome: a@b: bounced: unknown word True",
+    ),
+    "row states": (
+        lambda c: first(c)["expect"].update(row_states=[["submitted"]] * 9),
+        "row_states: has not one entry for each sent row",
+    ),
+    "contradiction": (
+        lambda c: first(c)["expect"].update(
+            not_suppressed=[first(c)["expect"]["suppressed"][0]["recipient"].upper()]
+        ),
+        "is in another list too",
+    ),
+    "suppressed": (
+        lambda c: first(c)["expect"]["suppressed"][0].update(reason=["bad luck"]),
+        "suppressed: 1: reason: unknown word 'bad luck'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "error"), HTTP.values(), ids=HTTP)
+def test_a_wrong_sns_http_file_is_told(tmp_path: Path, change: Change, error: str) -> None:
+    found = read_file(written(tmp_path, changed("A01", change)))
+    assert "Z01.json: " in found.report
+    assert error in found.report, found.report
+
+
+@pytest.mark.parametrize(("change", "error"), EVENT.values(), ids=EVENT)
+def test_a_wrong_ses_event_file_is_told(tmp_path: Path, change: Change, error: str) -> None:
+    found = read_file(written(tmp_path, changed("B01", change)))
+    assert "Z01.json: variant 'both shapes': " in found.report
+    assert error in found.report, found.report
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", "\ufeff{}", '{"kind": []}'])
+def test_what_is_no_case_at_all_is_told(tmp_path: Path, text: str) -> None:
+    assert read_file(written(tmp_path, text)).errors
+
+
+def test_wrong_types_anywhere_stop_nothing(tmp_path: Path) -> None:
+    """Every value of two good cases, replaced by values of other types one after the other."""
+    others: list[Any] = [None, 5, True, "x", [], {}, [[]], {"x": {}}]
+    for name in ("A25", "B25"):
+        for path in _paths(own(name)):
+            for wrong in others:
+                case = copy.deepcopy(own(name)) | {"id": "Z01"}
+                _put(case, path, wrong)
+                read_file(written(tmp_path, case))
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        items = enumerate(value)
+    return [p for key, item in items for p in [(*path, key), *_paths(item, (*path, key))]]
+
+
+def _put(case: Any, path: tuple[Any, ...], value: Any) -> None:
+    for key in path[:-1]:
+        case = case[key]
+    case[path[-1]] = value
+
+
+def test_a_file_that_is_wrong_does_not_hide_the_others(tmp_path: Path) -> None:
+    written(tmp_path, "{", "A")
+    written(tmp_path, own("A15") | {"id": "B"}, "B")
+    files = read_folder(tmp_path)
+    assert [bool(file.errors) for file in files] == [True, False]
+    assert [group.id for group in groups(files, "sns_http")] == [
+        "B[-30min, -30min again]",
+        "B[-59min]",
+        "B[-2h]",
+        "B[+10min]",
+    ]
