@@ -209,7 +209,10 @@ async def _match(where: Folding) -> None:
 
 
 async def _mend_outcomes(page: OutcomePage) -> None:
-    await page.replace(derivation.fold(await page.lock(), rules=RULES).outcomes)
+    """An outcome of which no event is stored stays: it may be all that is left of it."""
+    outcomes = derivation.fold(await page.lock(), rules=RULES).outcomes
+    if outcomes:
+        await page.replace(outcomes)
 
 
 async def _merge(transaction: FactsTransaction, *, states: Sequence[RecipientState]) -> None:

@@ -179,7 +179,7 @@ class OutcomePage:
         return [placed_of(row) for row in rows]
 
     async def replace(self, outcomes: Sequence[RecipientOutcome]) -> None:
-        """From now on these are all that there are."""
-        await self._connection.execute(query("delete_outcomes"), *self._columns)
-        if outcomes:
-            await FactsTransaction(self._connection).merge_outcomes(outcomes)
+        """Sets these to exactly this."""
+        messages = [o.outbox_id for o in outcomes], [o.recipient_key for o in outcomes]
+        await self._connection.execute(query("delete_outcomes"), *messages)
+        await FactsTransaction(self._connection).merge_outcomes(outcomes)

@@ -62,7 +62,7 @@ class OutcomePage(Protocol):
         """Locks the recipients as the fold does, and returns the stored events of these messages."""
 
     async def replace(self, outcomes: Sequence[RecipientOutcome]) -> None:
-        """From now on these are all that there are."""
+        """Sets these to exactly this."""
 
 
 class LiveFacts(Folding, Protocol):
