@@ -550,7 +550,7 @@ COMMENT ON FUNCTION address_of(text) IS 'The address of a recipient of whom ther
 
 CREATE FUNCTION lift_suppressions(
   keys text[], tenants text[], lanes text[], reasons text[], by_whom text, why text,
-  addresses text[] DEFAULT NULL, rules integer DEFAULT NULL
+  addresses text[] DEFAULT NULL, rules integer DEFAULT NULL, up_to timestamptz[] DEFAULT NULL
 ) RETURNS TABLE (recipient_key text, tenant text, lane text, reason text, evidence_id text, evidence_at timestamptz)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan TO off
 AS $$
@@ -559,8 +559,9 @@ DECLARE
   evidence CONSTANT text[] := ARRAY['hard-bounce', 'complaint', 'provider-suppression'];
 BEGIN
   IF cardinality(keys) IS DISTINCT FROM cardinality(tenants) OR cardinality(keys) IS DISTINCT FROM cardinality(lanes)
-    OR cardinality(keys) IS DISTINCT FROM cardinality(reasons) OR cardinality(keys) <> cardinality(addresses) THEN
-    RAISE EXCEPTION 'keys, tenants, lanes, reasons and addresses of lift_suppressions are of different length'
+    OR cardinality(keys) IS DISTINCT FROM cardinality(reasons) OR cardinality(keys) <> cardinality(addresses)
+    OR cardinality(keys) <> cardinality(up_to) THEN
+    RAISE EXCEPTION 'keys, tenants, lanes, reasons, addresses and times of lift_suppressions are of different length'
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   IF '*' = ANY (keys) THEN
@@ -572,12 +573,11 @@ BEGIN
   WITH asked AS MATERIALIZED (
     SELECT a.recipient_key, a.tenant, a.lane, a.reason, a.address,
       -- The clock of the provider may be a little ahead of ours: all that is known at this moment counts.
-      greatest(clock_timestamp(), (
+      coalesce(a.up_to, greatest(clock_timestamp(), (
         SELECT max(e.at) FROM email_event AS e
         WHERE e.recipient_key = a.recipient_key AND e.type IN ('bounced', 'complained', 'unsubscribed')
-          AND e.at < clock_timestamp() + interval '1 hour')) AS at
-    FROM unnest(keys, tenants, lanes, reasons, coalesce(addresses, array_fill(NULL::text, ARRAY[cardinality(keys)])))
-      AS a (recipient_key, tenant, lane, reason, address)
+          AND e.at < clock_timestamp() + interval '1 hour'))) AS at
+    FROM unnest(keys, tenants, lanes, reasons, addresses, up_to) AS a (recipient_key, tenant, lane, reason, address, up_to)
   ),
   logged AS (
     INSERT INTO suppression_log (recipient_key, tenant, lane, reason, at, by_whom, why, rule_version)
@@ -615,7 +615,7 @@ BEGIN
   SELECT l.recipient_key, l.tenant, l.lane, l.reason, l.evidence_id, l.evidence_at FROM lifted AS l;
 END
 $$;
-COMMENT ON FUNCTION lift_suppressions IS 'Lifts in the caller''s transaction: the n-th members of the arrays say what, ''*'' stands for all; returns the suppressions that are gone. Where SES may list the recipient too, it is put into provider_unlisting, with the address if it is given or known from mail to it.';
+COMMENT ON FUNCTION lift_suppressions IS 'Lifts in the caller''s transaction: the n-th members of the arrays say what, ''*'' stands for all; returns the suppressions that are gone. Evidence up to the times in up_to, or of all that is known now, suppresses no more. Where SES may list the recipient too, it is put into provider_unlisting, with the address if it is given or known from mail to it.';
 
 -- Pointers and life-cycle events -----------------------------------------------------------------------------------
 

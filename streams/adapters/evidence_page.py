@@ -39,8 +39,13 @@ class EvidencePage:
 
     async def lock(self) -> Sequence[Evidence]:
         """Locks these recipients as the fold does, and returns all their evidence."""
-        states = await lock_recipients(self._connection, await self._scopes())
-        return await self._evidence(states, await self.suppressions.lock(self._keys))
+        scopes = await self._scopes()
+        states = await lock_recipients(self._connection, scopes)
+        lifts = await self.suppressions.lock(self._keys)
+        # A tenant may have had its first evidence meanwhile. Out of order: a deadlock starts this from anew.
+        if missing := sorted({*await self._scopes()} - {*scopes}):
+            states += await lock_recipients(self._connection, missing)
+        return await self._evidence(states, lifts)
 
     async def restate(self, states: Sequence[RecipientState]) -> None:
         """Sets the locked rows to exactly this."""
@@ -49,10 +54,13 @@ class EvidencePage:
     async def lift(self, rows: Sequence[LiftedRow], *, by_whom: str, rules: int) -> int:
         """Lifts these suppressions, which is logged with its reason; how many there were."""
         lifted = 0
-        for why, some in groupby(sorted(rows, key=lambda one: one.why), key=lambda one: one.why):
+        in_order = sorted(rows, key=lambda one: one.why)
+        for why, group in groupby(in_order, key=lambda one: one.why):
+            some = list(group)
             columns = [list(column) for column in zip(*(o.row.scope for o in some), strict=True)]
+            times = [one.up_to for one in some]
             gone = await self._connection.fetch(
-                query("lift_suppressions"), *columns, by_whom, why, rules
+                query("lift_suppressions"), *columns, by_whom, why, rules, times
             )
             lifted += len(gone)
         return lifted

@@ -58,10 +58,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiftedRow:
-    """A row that the rules of before got wrong, and why it goes."""
+    """A row that the rules of before got wrong, and why it goes. up_to: the time of the lift, which is that of the newest evidence
+    that was looked at, so that what is under way and newer still counts."""
 
     row: SuppressionRow
     why: str
+    up_to: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +139,15 @@ def reclassify(evidence: Evidence, *, rules: RuleSet, now: datetime) -> Reclassi
     rows = {row.scope: row for row in evidence.rows}
     ours = {scope: row for scope, row in rows.items() if row.evidence_id in stored}
     gone = [row for scope, row in ours.items() if scope not in wanted]
-    lifted = [row for row in gone if not any(_lift(row, now).covers(scope) for scope in wanted)]
+    newest = max((placed.event.time for placed in evidence.history), default=now)
+    lifted = [row for row in gone if not any(_lift(row, newest).covers(scope) for scope in wanted)]
     return Reclassified(
         added=[s for scope, s in wanted.items() if scope not in rows],
         replaced=[s for scope, s in wanted.items() if scope in ours and not ours[scope].says(s)],
         lifted=[
-            LiftedRow(row=row, why=f"reclassify v{row.rule_version}->v{rules.version}")
+            LiftedRow(
+                row=row, why=f"reclassify v{row.rule_version}->v{rules.version}", up_to=newest
+            )
             for row in lifted
         ],
         moved=[row for row in gone if row not in lifted],
@@ -161,13 +166,13 @@ def together(found: Sequence[Reclassified]) -> Reclassified:
     )
 
 
-def _lift(row: SuppressionRow, now: datetime) -> Lift:
+def _lift(row: SuppressionRow, at: datetime) -> Lift:
     return Lift(
         recipient_key=row.recipient_key,
         tenant=row.tenant,
         lane=row.lane,
         reason=row.reason,
-        at=now,
+        at=at,
     )
 
 

@@ -237,6 +237,19 @@ async def test_evidence_older_than_a_lift_stays_lifted(database: Database, known
     }
 
 
+async def test_newer_evidence_that_was_under_way_meanwhile_suppresses(
+    database: Database, known: RuleSet
+) -> None:
+    row = await make_row(database, "submitted", provider_message_id="p")
+    await apply(database, bounced(row, status="5.4.1", at_s=5))
+    await run(database, known)
+    assert await execute(database, "SELECT at FROM suppression_log") == START + timedelta(seconds=5)
+    await apply(database, bounced(row, name="late", at_s=4))
+    assert await fetch(database, "SELECT reason FROM suppression") == []
+    await apply(database, bounced(row, name="newer", at_s=6))
+    assert await fetch(database, "SELECT reason FROM suppression") == [{"reason": "hard-bounce"}]
+
+
 async def test_rows_that_rest_on_no_stored_event_are_left(
     database: Database, known: RuleSet
 ) -> None:

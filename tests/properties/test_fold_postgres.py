@@ -11,15 +11,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from streams.adapters.facts_store import FactsStore
+from streams.adapters.facts_store import EvidenceStore, FactsStore
 from streams.adapters.facts_transaction import placed_of
 from streams.adapters.postgres import Database
 from streams.domain.addresses import recipient_key
+from streams.domain.bounce_rules import RULES
 from streams.domain.delivery_events import DeliveryEvent, EventType
 from streams.domain.derivation import derive
 from streams.domain.lifts import Lift, Lifts
 from streams.folding.fold import fold
 from streams.recipients import Recipients
+from streams.reclassify import reclassify_all
 from tests.conftest import SALT
 from tests.integration.outbox_rows import (
     START,
@@ -153,8 +155,10 @@ async def fold_all(
     at_once: int,
     *,
     lift_before: int | None = None,
+    reclassified: bool = False,
 ) -> Any:
-    """Folds the batches, so many at a time; lifts every suppression of tenant "one" before the one of this number."""
+    """Folds the batches, so many at a time; lifts every suppression of tenant "one" before the one of this number. Reclassified:
+    beside all that, again and again."""
     store = FactsStore(database)
     waiting = list(enumerate(batches))
 
@@ -165,7 +169,13 @@ async def fold_all(
                 await lift_all_of_one(database)
             await store.transact(partial(fold, events=events))
 
-    await asyncio.gather(*(worker() for _ in range(at_once)))
+    async def again_and_again() -> None:
+        while waiting:
+            await reclassify_all(EvidenceStore(database), rules=RULES, dry_run=False)
+
+    await asyncio.gather(
+        *(worker() for _ in range(at_once)), *([again_and_again()] if reclassified else [])
+    )
     matcher = Recipients(consumer=None, facts=store, unreadable=None)  # type: ignore[arg-type]
     for _ in range(3):
         await matcher.match_unmatched_events()
@@ -234,11 +244,30 @@ subsets = st.one_of(
     size=st.integers(1, 7),
     at_once=st.integers(1, 3),
     lifts=LIFTS,
+    reclassified=st.booleans(),
 )
 # The order of bounces in Python and in SQL: a transient and an undetermined one, no permanent one.
-@example(chosen={0, 1, 4, 7}, order=ALL, repeated=set(), size=1, at_once=1, lifts=[])
-@example(chosen=set(ALL), order=ALL[::-1], repeated={2, 3}, size=1, at_once=1, lifts=[])
-@example(chosen=set(ALL), order=ALL, repeated=set(range(6)), size=3, at_once=3, lifts=[])
+@example(
+    chosen={0, 1, 4, 7}, order=ALL, repeated=set(), size=1, at_once=1, lifts=[], reclassified=False
+)
+@example(
+    chosen=set(ALL),
+    order=ALL[::-1],
+    repeated={2, 3},
+    size=1,
+    at_once=1,
+    lifts=[],
+    reclassified=False,
+)
+@example(
+    chosen=set(ALL),
+    order=ALL,
+    repeated=set(range(6)),
+    size=3,
+    at_once=3,
+    lifts=[],
+    reclassified=True,
+)
 async def test_the_same_rows_whatever_the_order(
     *,
     database: Database,
@@ -248,6 +277,7 @@ async def test_the_same_rows_whatever_the_order(
     size: int,
     at_once: int,
     lifts: list[tuple[str, str, str, float]],
+    reclassified: bool,
 ) -> None:
     events = story(await fresh_rows(database))
     await lifted_then(database, lifts)
@@ -257,7 +287,7 @@ async def test_the_same_rows_whatever_the_order(
     mixed = [events[n] for n in order if n in chosen]
     mixed += [events[n] for n in order if n in chosen & repeated]
     batches = [mixed[n : n + size] for n in range(0, len(mixed), size)]
-    found = await fold_all(database, batches, at_once)
+    found = await fold_all(database, batches, at_once, reclassified=reclassified)
     for part, rows in expected.items():
         assert found[part] == rows, part
 

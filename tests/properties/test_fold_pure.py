@@ -1,5 +1,6 @@
 """Adding events up is commutative and idempotent, and a batch may be cut anywhere."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -7,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.domain.addresses import RecipientKey
-from streams.domain.bounce_rules import Suppression, suppression_for
+from streams.domain.bounce_rules import (
+    RULES,
+    StreakRule,
+    Suppression,
+    SuppressionReason,
+    suppression_for,
+)
 from streams.domain.delivery_events import (
     Bounce,
     BounceReason,
@@ -17,7 +24,7 @@ from streams.domain.delivery_events import (
     EventId,
     EventType,
 )
-from streams.domain.derivation import fold
+from streams.domain.derivation import derive, fold
 from streams.domain.facts import (
     Changes,
     Placed,
@@ -28,6 +35,7 @@ from streams.domain.facts import (
     merge_states,
     merge_suppressions,
 )
+from streams.domain.lifts import Lift, Lifts
 
 START = datetime(2026, 1, 15, 10, 0, tzinfo=UTC)
 KEYS = [RecipientKey("0" * 32), RecipientKey("1" * 32)]
@@ -53,6 +61,7 @@ def placed_events(draw: st.DrawFn) -> Placed:
             type=kind,
             time=START + timedelta(seconds=draw(st.integers(0, 5))),
             recipient_key=draw(st.sampled_from(KEYS)),
+            provider_message_id=draw(st.sampled_from(["p-1", "p-2", None])),
             bounce=draw(bounces) if kind is EventType.BOUNCED else None,
             complaint=draw(complaints) if kind is EventType.COMPLAINED else None,
         ),
@@ -61,6 +70,12 @@ def placed_events(draw: st.DrawFn) -> Placed:
     )
 
 
+# Two messages within two seconds are a streak.
+IMPATIENT = replace(
+    RULES,
+    version=2,
+    streak=StreakRule(bounces=2, over=timedelta(seconds=2), lasting=timedelta(days=1)),
+)
 # One event has one id.
 histories = st.lists(placed_events(), max_size=12, unique_by=lambda p: p.event.id)
 
@@ -114,6 +129,39 @@ def test_more_events_never_lift_a_suppression(history: list[Placed]) -> None:
     all_scopes = {s.scope for s in fold(history).suppressions}
     for n in range(len(history)):
         assert {s.scope for s in fold(history[:n]).suppressions} <= all_scopes
+
+
+@given(histories, st.randoms(use_true_random=False))
+def test_what_follows_from_a_history_does_not_depend_on_its_order(
+    history: list[Placed], random: st.DataObject
+) -> None:
+    shuffled = [*history, *history]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert derive(shuffled, rules=IMPATIENT) == derive(history, rules=IMPATIENT)
+
+
+@given(histories)
+def test_streaks_are_all_that_a_history_adds_to_its_events(history: list[Placed]) -> None:
+    added, whole = fold(history), derive(history, rules=IMPATIENT)
+    assert whole.outcomes == added.outcomes
+    streaks = {s.scope for s in whole.suppressions if s.reason is SuppressionReason.SOFT_BOUNCES}
+    assert [replace(s, rule_version=1) for s in whole.suppressions if s.scope not in streaks] == (
+        added.suppressions
+    )
+
+
+@given(histories, st.integers(0, 5))
+def test_what_a_lift_of_everything_leaves_is_what_the_events_after_it_suppress(
+    history: list[Placed], second: int
+) -> None:
+    at = START + timedelta(seconds=second)
+    lifts = Lifts([Lift(recipient_key="*", tenant="*", lane="*", reason="*", at=at)])
+    after = [p for p in history if p.event.time > at]
+    deliveries = {
+        s.scope: s.last_delivery for s in derive(history).states if s.last_delivery is not None
+    }
+    left = derive(history, lifts=lifts, rules=IMPATIENT).suppressions
+    assert left == derive(after, rules=IMPATIENT, deliveries=deliveries).suppressions
 
 
 @given(histories)
