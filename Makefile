@@ -6,8 +6,9 @@ KILL ?= 0
 # Test processes side by side, each with servers of its own: tests mostly wait.
 JOBS ?= 2
 INPUTS ?= 100000
+MESSAGES ?= 20000
 
-.PHONY: help demo test check format crash bench cases fuzz up down lock clean
+.PHONY: help demo test check format crash chaos bench cases fuzz up down lock clean
 
 help: ## these lines
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -41,7 +42,13 @@ down: .venv/ready ## ends what `make up` started
 cases: .venv/ready ## the field cases, or those of CASES_DIR=<folder>, against the product on real servers
 	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
-crash bench: ## not built yet: refused
+chaos: .venv/ready ## events under every disturbance of SNS while their stages are killed, judged by the simulator's ledger; MESSAGES=20000
+	@$(PY) -m demo.events_chaos --messages $(MESSAGES)
+
+bench: .venv/ready ## the benchmarks; one alone: python -m benchmarks NAME
+	@$(PY) -m benchmarks
+
+crash: ## not built yet: refused
 	@echo "make $@ is not built yet; docs/status.md says what there is" >&2; exit 2
 
 fuzz: .venv/ready ## inputs changed from genuine ones against the SNS endpoint, judged; INPUTS=100000

@@ -107,9 +107,7 @@ async def _served(channel: Connection) -> None:
         await request.read()
         return web.Response(text="accepted\n")
 
-    app = web.Application()
-    app.add_routes([web.post("/sns", handler)])
-    server = HttpServer(app, host="127.0.0.1", port=0)
+    server = HttpServer(handler, host="127.0.0.1", port=0)
     await server.start()
     channel.send(int(server.address.rpartition(":")[2]))
     loop = asyncio.get_running_loop()
