@@ -45,7 +45,7 @@ _FIELDS: Final = {
 
 # Nothing to redact: printable ASCII without the signs that an address, or an encoded one, needs.
 _PLAIN: Final = re.compile(r"[\t\n\r -$'-<>?A-~]*")
-_PLAIN_JSON: Final = re.compile(rb"[ -$'-<>?A-\[\]-~]*")
+_PLAIN_JSON: Final = bytes(b for b in range(0x20, 0x7F) if b not in b"%&=@\\")
 _REPLY_CODE: Final = re.compile(r"|.|\d{1,3}", re.DOTALL)
 _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -83,6 +83,8 @@ class Redactor:
 
     def key(self, spelled: str) -> RecipientKey:
         """The key of an address however it is spelled; of the text itself if it is no address."""
+        if (known := self._known.get(spelled)) is not None:
+            return known
         bare = bare_address(spelled) or normalise(spelled)
         return self._known.get(normalise(bare)) or recipient_key(bare, self._salt)
 
@@ -161,13 +163,13 @@ class Redactor:
             written = orjson.dumps(part)
         except (TypeError, ValueError):
             return False
-        if len(written) > MAX_TEXT or not _PLAIN_JSON.fullmatch(written):
+        if len(written) > MAX_TEXT or written.translate(None, _PLAIN_JSON):
             return False
         nested = [member for member in part.values() if isinstance(member, dict)]
         if written.count(b"{") > 1 + len(nested):
             return False
         self._room -= len(written)
-        return not any(name.lower() in _FIELDS for inner in nested for name in inner)
+        return all(_FIELDS.keys().isdisjoint(map(str.lower, inner)) for inner in nested)
 
     def _name(self, name: str) -> str:
         clean = self.text(name, 100)
