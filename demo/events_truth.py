@@ -1,7 +1,7 @@
 """Every fact of the simulator's ledger against what PostgreSQL holds of it. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -66,7 +66,7 @@ def read_ledger(ledger: Iterable[Mapping[str, Any]], keys: Mapping[str, str]) ->
     permanent: set[tuple[str, str]] = set()
     suppressions: set[Cause] = set()
     for call in ledger:
-        for told in call["facts"]:
+        for told in _told_apart(call["facts"]):
             kind, detail = TYPES[told["event"]], told["detail"] or ""
             for address in _concerned(call, told, kind):
                 fact = Fact(call["outbox"], keys[address], kind)
@@ -86,6 +86,16 @@ def read_ledger(ledger: Iterable[Mapping[str, Any]], keys: Mapping[str, str]) ->
         permanent=frozenset(permanent),
         suppressions=frozenset(suppressions),
     )
+
+
+def _told_apart(facts: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Two opens of one message in the same millisecond, by whomever, are told in the same words: one fact."""
+    seen = set()
+    for told in facts:
+        words = (told["event"], told["occurred_at"])
+        if TYPES[told["event"]] not in UNNAMED or words not in seen:
+            yield told
+        seen.add(words)
 
 
 def _concerned(call: Mapping[str, Any], told: Mapping[str, Any], kind: str) -> Sequence[str]:

@@ -12,8 +12,10 @@ ANN, BOB = "ann@example.com", "bob@example.com"
 KEYS = {ANN: "a" * 32, BOB: "b" * 32}
 
 
-def fact(event: str, recipient: str = ANN, detail: str | None = None) -> dict[str, Any]:
-    return {"event": event, "recipient": recipient, "detail": detail}
+def fact(
+    event: str, recipient: str = ANN, detail: str | None = None, at: str = "12:00:00.000"
+) -> dict[str, Any]:
+    return {"event": event, "recipient": recipient, "detail": detail, "occurred_at": at}
 
 
 def call(*facts: dict[str, Any], to: tuple[str, ...] = (ANN,), fate: str = "bounce") -> Any:
@@ -59,6 +61,12 @@ def test_each_difference_is_told(held: Held, what: str) -> None:
 def test_an_open_of_a_mail_to_two_people_is_of_both() -> None:
     truth = read_ledger([call(fact("Open", BOB), to=(ANN, BOB), fate="open")], KEYS)
     assert truth.facts == Counter(Fact("m1", key, "opened") for key in KEYS.values())
+
+
+@pytest.mark.parametrize(("second", "opens"), [("12:00:00.000", 1), ("12:00:00.001", 2)])
+def test_two_opens_in_one_millisecond_are_told_in_the_same_words(second: str, opens: int) -> None:
+    told = call(fact("Open"), fact("Open", BOB, at=second), to=(ANN, BOB), fate="open")
+    assert set(read_ledger([told], KEYS).facts.values()) == {opens}
 
 
 def test_an_automatic_reply_is_kept_and_is_no_bounce() -> None:
