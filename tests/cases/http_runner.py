@@ -50,9 +50,10 @@ async def run_group(scene: Scene, group: Group) -> tuple[list[str], list[str]]:
         if chain.running is not None:
             await chain.running.stop()
     # After a 503 an event may still come, or come again: it was not refused.
-    if chain.last is not None and not chain.was_put_off and not reports:
-        if late := await _late(scene, chain, chain.last):
-            reports.append(report(group.file, chain.last["name"], late))
+    if chain.last is None or chain.was_put_off or reports:
+        return reports, skipped
+    if late := await _late(scene, chain, chain.last):
+        reports.append(report(group.file, chain.last["name"], late))
     return reports, skipped
 
 
