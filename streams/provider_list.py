@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 2.0
 MEASURE_EVERY_S: Final = 10.0
+# Longer than a call can last: a turn ends with its call, or after so long if its process has died.
+TURN: Final = timedelta(seconds=30)
 
 
 class ProviderList:
@@ -59,7 +61,7 @@ class ProviderList:
 
     async def work_off(self) -> float:
         """At most one call: an address to delete or a page to import, in turn where there is both."""
-        turn = await self._store.take_turn(self._scope, pace=self._pace)
+        turn = await self._store.take_turn(self._scope, lasting=TURN)
         if turn is None:
             return min(LOOK_S, self._pace.total_seconds())
         unlisting = None
@@ -145,11 +147,8 @@ class ProviderList:
 
     async def _after(self, call: Call, outcome: Outcome) -> None:
         metrics.PROVIDER_LIST_CALLS.labels(call=call.value, outcome=outcome.value).inc()
-        if is_answered(call, outcome):
-            self._failures = 0
-            return
-        self._failures += 1
-        await self._store.delay(self._scope, pause_after(self._failures, pace=self._pace))
+        self._failures = 0 if is_answered(call, outcome) else self._failures + 1
+        await self._store.end_turn(self._scope, pause_after(self._failures, pace=self._pace))
         if outcome in (Outcome.DENIED, Outcome.REFUSED):
             log.error(
                 "SES does not let us work on its suppression list, mail to lifted addresses may stay undelivered",

@@ -1,4 +1,4 @@
--- Leave for one call about the list, for one replica of all, if there is anything to do. $1 scope text, $2 next after interval, $3 longest pause interval.
+-- Leave for one call about the list, for one replica of all, if there is anything to do. $1 scope text, $2 for how long at most interval, $3 longest pause interval.
 -- A time further ahead than it is ever set means that the server's clock was set back.
 UPDATE provider_list AS p SET next_call = clock_timestamp() + $2::interval
 WHERE p.scope = $1

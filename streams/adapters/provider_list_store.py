@@ -35,14 +35,14 @@ class ProviderListStore:
         """Must be called before the others."""
         await self._database.rows("insert_provider_list", scope)
 
-    async def take_turn(self, scope: str, *, pace: timedelta) -> Turn | None:
-        """Leave for one call, if there is anything to do and the last call of all replicas is so long ago."""
-        rows = await self._database.rows("take_provider_turn", scope, pace, LONGEST_PAUSE)
+    async def take_turn(self, scope: str, *, lasting: timedelta) -> Turn | None:
+        """Leave for one call, if there is anything to do and no other replica has a turn or a pause; ours until it ends, or for so long."""
+        rows = await self._database.rows("take_provider_turn", scope, lasting, LONGEST_PAUSE)
         return Turn(**rows[0]) if rows else None
 
-    async def delay(self, scope: str, pause: timedelta) -> None:
-        """Nobody calls for so long."""
-        await self._database.rows("delay_provider_calls", scope, pause)
+    async def end_turn(self, scope: str, pause: timedelta) -> None:
+        """The call is over; nobody makes another for so long."""
+        await self._database.rows("end_provider_turn", scope, pause)
 
     async def take_page(
         self, scope: str, turn: Turn, found: Recipients, next_token: str | None

@@ -149,5 +149,5 @@ def is_answered(call: Call, outcome: Outcome) -> bool:
 
 
 def pause_after(failures: int, *, pace: timedelta) -> timedelta:
-    """How long nobody calls after so many failures in a row."""
+    """How long nobody calls after a call; longer with each failure in a row."""
     return min(pace * 2.0 ** min(failures, 20), max(LONGEST_PAUSE, pace))

@@ -41,11 +41,11 @@ class ProviderListStore(Protocol):
     async def prepare(self, scope: str) -> None:
         """Must be called before the others."""
 
-    async def take_turn(self, scope: str, *, pace: timedelta) -> Turn | None:
-        """Leave for one call, if there is anything to do and the last call of all replicas is so long ago."""
+    async def take_turn(self, scope: str, *, lasting: timedelta) -> Turn | None:
+        """Leave for one call, if there is anything to do and no other replica has a turn or a pause; ours until it ends, or for so long."""
 
-    async def delay(self, scope: str, pause: timedelta) -> None:
-        """Nobody calls for so long."""
+    async def end_turn(self, scope: str, pause: timedelta) -> None:
+        """The call is over; nobody makes another for so long."""
 
     async def take_page(
         self, scope: str, turn: Turn, found: Recipients, next_token: str | None

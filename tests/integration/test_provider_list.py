@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -224,27 +225,25 @@ async def test_a_token_that_ses_refuses_begins_the_import_anew(
     assert len(await suppressed(database)) == 5
 
 
-async def test_replicas_share_one_pace_and_ses_throttles_nobody(
-    database: Database, credentials: None, monkeypatch: pytest.MonkeyPatch
+async def test_replicas_share_one_pace_and_read_each_page_once(
+    database: Database, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = calls("list", Outcome.THROTTLED)
-    async with Simulator(quick_settings(other_calls_per_s=8.0)) as simulator:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_SESV2", simulator.url)
-        monkeypatch.setattr(ses_suppression_list, "PAGE", 2)
-        for n in range(10):
-            simulator._running.state.suppression.put(
-                Suppressed(
-                    address=f"user{n}@example.com", reason=Reason.BOUNCE, updated_at=1_700_000_000.0
-                )
-            )
-        duties = [duty_on(database, pace=timedelta(milliseconds=400)) for _ in range(3)]
-        for one in duties:
-            await one.start()
-        await asyncio.gather(*(work(one, asks(database, DONE)) for one in duties))
-        for one in duties:
-            await one._provider.stop()
+    monkeypatch.setattr(ses_suppression_list, "PAGE", 2)
+    for n in range(10):
+        simulator._running.state.suppression.put(
+            Suppressed(address=f"user{n}@example.com", reason=Reason.BOUNCE, updated_at=1.7e9)
+        )
+    before = calls("list", Outcome.DONE)
+    duties = [duty_on(database, pace=timedelta(milliseconds=300)) for _ in range(3)]
+    for one in duties:
+        await one.start()
+    started = time.monotonic()
+    await asyncio.gather(*(work(one, asks(database, DONE)) for one in duties))
+    assert time.monotonic() - started >= 4 * 0.3
+    assert calls("list", Outcome.DONE) == before + 5
+    for one in duties:
+        await one._provider.stop()
     assert len(await suppressed(database)) == 10
-    assert calls("list", Outcome.THROTTLED) == before
 
 
 def calls(call: str, outcome: Outcome) -> float:
@@ -252,20 +251,28 @@ def calls(call: str, outcome: Outcome) -> float:
     return float(counter._value.get())
 
 
-async def test_a_throttled_import_waits_longer_and_comes_to_its_end(
+async def test_a_throttled_import_waits_longer_each_time_and_comes_to_its_end(
     database: Database, credentials: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[float] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(time.monotonic())
+        if len(asked) <= 3:
+            return await refusing(429, "TooManyRequestsException")(request)
+        return web.json_response({})
+
     before = calls("list", Outcome.THROTTLED)
-    async with Simulator(quick_settings(other_calls_per_s=4.0)) as simulator:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_SESV2", simulator.url)
-        somebody = client("sesv2", simulator.url)
+    async with fake_ses(answer, monkeypatch):
         duty = duty_on(database, pace=timedelta(milliseconds=50))
         await duty.start()
-        await asyncio.to_thread(somebody.get_account)
         await work(duty, asks(database, DONE))
-        somebody.close()
         await duty._provider.stop()
-    assert calls("list", Outcome.THROTTLED) > before
+    assert calls("list", Outcome.THROTTLED) == before + 3
+    pauses = [later - sooner for sooner, later in pairwise(asked)]
+    assert [pause >= least for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True)] == [
+        True
+    ] * 3
 
 
 async def test_an_entry_without_a_usable_address_is_counted(
