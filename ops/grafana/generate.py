@@ -159,6 +159,26 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 ("made", "sum(rate(mailstreams_recipients_suppressions_total[$__rate_interval]))"),
             ),
         ),
+        Panel(
+            title="SES's suppression list",
+            description="Entries that its import has read, and lifted recipients to delete from it. Without an address a person has to.",
+            unit="short",
+            queries=(
+                ("imported", "max(mailstreams_scheduler_provider_import_entries)"),
+                ("{{kind}}", "max by (kind) (mailstreams_scheduler_provider_unlistings)"),
+            ),
+        ),
+        Panel(
+            title="Calls about SES's suppression list",
+            description="By what became of them. denied: the role lacks a permission; throttled: somebody else uses up the account's one call a second.",
+            unit="ops",
+            queries=(
+                (
+                    "{{call}} {{outcome}}",
+                    "sum by (call, outcome) (rate(mailstreams_scheduler_provider_list_calls_total[$__rate_interval])) > 0",
+                ),
+            ),
+        ),
     ),
     "Trouble": (
         Panel(
