@@ -105,8 +105,7 @@ async def _run(folding: Folding, variant: Variant, order: Order) -> list[Differe
         found = await _differences(folding, variant, start, sent)
     finally:
         await running.stop()
-    after = observation.rates()
-    found += event_checks.rates(variant["expect"], {k: after[k] - before[k] for k in after})
+    found += event_checks.rates(variant["expect"], observation.added(before))
     if bad := [answer for answer in answers if answer != "200"]:
         found.insert(0, Difference(key="answers", expected="200 to every delivery", found=bad))
     return found

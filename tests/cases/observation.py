@@ -51,6 +51,11 @@ def rates() -> Mapping[str, float]:
     return {key: REGISTRY.get_sample_value(name) or 0.0 for key, name in names.items()}
 
 
+def added(before: Mapping[str, float]) -> Mapping[str, float]:
+    """What was added to the rates since; parts of a complaint add up to a whole one but for the last digits."""
+    return {key: round(value - before[key], 6) for key, value in rates().items()}
+
+
 def exposed() -> str:
     """Every metric with its labels, as it is scraped."""
     return generate_latest().decode()
