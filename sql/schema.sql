@@ -617,6 +617,22 @@ END
 $$;
 COMMENT ON FUNCTION lift_suppressions IS 'Lifts in the caller''s transaction: the n-th members of the arrays say what, ''*'' stands for all; returns the suppressions that are gone. Evidence up to the times in up_to, or of all that is known now, suppresses no more. Where SES may list the recipient too, it is put into provider_unlisting, with the address if it is given or known from mail to it.';
 
+-- Between a lift and this moment SES still answered for the address: what it said until now is no new evidence.
+CREATE FUNCTION provider_unlisted(key text, asked timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM lock_suppressions(ARRAY[key]);
+  IF NOT EXISTS (SELECT FROM provider_unlisting AS p WHERE p.recipient_key = key AND p.requested = asked) THEN
+    RETURN false;
+  END IF;
+  PERFORM lift_suppressions(ARRAY[key], ARRAY['*'], ARRAY['*'], ARRAY['provider-suppression'], 'mailstreams', 'deleted from the list of SES');
+  DELETE FROM provider_unlisting AS p WHERE p.recipient_key = key;
+  RETURN true;
+END
+$$;
+COMMENT ON FUNCTION provider_unlisted(text, timestamptz) IS 'SES has deleted the recipient from its list, as was asked at this time: forgets the address and lifts what the list had suppressed meanwhile. False if it was asked for again since.';
+
 -- Pointers and life-cycle events -----------------------------------------------------------------------------------
 
 CREATE FUNCTION outbox_pointer(row_of email_outbox, due timestamptz) RETURNS jsonb

@@ -1,2 +1,2 @@
--- The address is off the provider's list and is forgotten, unless that was asked for again meanwhile. $1 recipient key text, $2 requested timestamptz.
-DELETE FROM provider_unlisting WHERE recipient_key = $1 AND requested = $2;
+-- The address is off the provider's list and is forgotten, unless that was asked for again meanwhile; what the list suppressed until now is lifted. $1 recipient key text, $2 requested timestamptz.
+SELECT provider_unlisted($1::text, $2::timestamptz) AS done;

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -180,6 +181,21 @@ async def test_a_lift_for_all_recipients_unlists_those_whose_suppression_is_gone
     await suppressed(database, *EVERYTHING)
     await lift(database, (ANY, ANY, ANY, "hard-bounce"))
     assert sorted(r["recipient_key"] for r in await unlisting(database)) == sorted([ANN, BOB])
+
+
+async def test_what_ses_said_before_it_had_unlisted_an_address_is_lifted_too(
+    database: Database,
+) -> None:
+    await lift(database, (ANN, ANY, ANY, "hard-bounce"), addresses=["ann@example.com"])
+    listed = (ANN, ANY, ANY, "provider-suppression")
+    await suppressed(database, listed, COMPLAINT, at="0 s")
+    requested = await execute(database, "SELECT requested FROM provider_unlisting")
+    unlisted = "SELECT provider_unlisted($1, $2)"
+    assert not await execute(database, unlisted, ANN, requested - timedelta(seconds=1))
+    assert await left(database) == {listed, COMPLAINT}
+    assert await execute(database, unlisted, ANN, requested)
+    assert await left(database) == {COMPLAINT}
+    assert await unlisting(database) == []
 
 
 async def test_only_read_committed_transactions_lift(database: Database) -> None:
