@@ -149,8 +149,8 @@ class Writer:
 async def test_writers_of_one_recipient_at_once_leave_the_truth_last(
     database: Database, database_dsn: str, seed: int
 ) -> None:
-    writers = [Writer(seed * 100 + n) for n in range(6)]
-    await asyncio.gather(*(writer.write(database_dsn, 60) for writer in writers))
+    writers = [Writer(seed * 100 + n) for n in range(8)]
+    await asyncio.gather(*(writer.write(database_dsn, 80) for writer in writers))
     assert sum(w.committed for w in writers) > 100
     assert sum(w.refused for w in writers) > 10
     assert await keys_whose_last_record_differs(database) == 0
