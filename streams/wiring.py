@@ -269,8 +269,10 @@ async def run(names: Sequence[str]) -> None:
         "health and metrics are served",
         extra={"action": "http.listening", "address": server.address},
     )
-    # What was imported and built stays: the collector need not look at it again and again.
+    # What was imported and built stays: the collector need not look at it again and again, nor at every 700 new objects,
+    # which took 4 % of the intake.
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     try:
         await run_stages(stages, start_patience_s=config.start_patience_s, drain_s=config.drain_s)
     finally:
