@@ -40,7 +40,7 @@ placed AS (
   JOIN known AS k ON k.n = e.n
   JOIN email_outbox AS o ON o.id = k.outbox_id
   WHERE o.recipient_key = e.recipient_key OR e.recipient_key = ANY (o.cc_keys) OR e.recipient_key = ANY (o.bcc_keys)
-  ORDER BY e.n, k.rank
+  ORDER BY e.n, k.rank, k.attempt_id
 )
 SELECT e.n, p.outbox_id, p.tenant, coalesce(p.attempt_id, e.attempt_id) AS attempt_id, coalesce(p.forgotten, false) AS forgotten,
   EXISTS (SELECT FROM email_event AS s WHERE s.event_id = e.event_id AND s.recipient_key = e.recipient_key AND s.outbox_id IS NULL) AS stored_unmatched

@@ -197,6 +197,35 @@ async def test_an_unmatched_event_is_matched_once_its_attempt_appears(
     assert states == [{"tenant": "*", "complaint": None}, {"tenant": "shop", "complaint": START}]
 
 
+async def test_the_gauge_of_unmatched_events_ends_at_zero(database: Database) -> None:
+    row = await make_row(database, "submitted", tenant="shop")
+    await apply(database, event(EventType.DELIVERED, row, tagged=False, provider_message_id="p-1"))
+    stage = matching_stage(database)
+    await stage.count_unmatched_events()
+    assert metrics.RECIPIENTS_UNMATCHED_NOW._value.get() == 1
+    await execute(database, "UPDATE email_attempt SET provider_message_id = 'p-1'")
+    await stage.match_unmatched_events()
+    await stage.count_unmatched_events()
+    assert metrics.RECIPIENTS_UNMATCHED_NOW._value.get() == 0
+
+
+async def test_after_three_days_only_the_same_fact_again_finds_its_message(
+    database: Database,
+) -> None:
+    row = await make_row(database, "submitted", tenant="shop")
+    early = event(EventType.DELIVERED, row, tagged=False, provider_message_id="p-1")
+    await apply(database, early)
+    await execute(database, "UPDATE email_event SET received = now() - interval '73 h'")
+    await execute(database, "UPDATE email_attempt SET provider_message_id = 'p-1'")
+    stage = matching_stage(database)
+    await stage.count_unmatched_events()
+    assert metrics.RECIPIENTS_UNMATCHED_NOW._value.get() == 0
+    await stage.match_unmatched_events()
+    assert await fetch(database, "SELECT * FROM recipient_outcome") == []
+    await apply(database, early)
+    assert (await outcome(database, row))["delivered_at"] == early.time
+
+
 async def test_another_unattributed_complaint_keeps_the_suppression_for_all(
     database: Database,
 ) -> None:

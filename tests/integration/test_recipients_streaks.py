@@ -316,7 +316,9 @@ async def test_a_complaint_that_names_several_people_is_marked(
     assert await execute(database, "SELECT unattributed FROM suppression") is True
     sure = complained(row, name="sure", at_s=9)
     await apply(database, sure)
+    announced = await told(database)
     await apply(database, complained(row, name="another of two", raw=named, at_s=0))
+    assert await told(database) == announced == 2
     assert await fetch(database, "SELECT unattributed, evidence_id FROM suppression") == [
         {"unattributed": False, "evidence_id": sure.id}
     ]

@@ -1,5 +1,6 @@
 """Who gets no more mail after an event, and what counts in Amazon's rates."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,10 @@ from streams.domain.addresses import RecipientKey
 from streams.domain.bounce_classes import classify_bounce
 from streams.domain.bounce_rules import (
     RULE_VERSION,
+    RULE_VERSIONS,
+    RULES,
+    RuleSet,
+    classified,
     complaint_share,
     hard_bounce_share,
     suppression_for,
@@ -37,7 +42,14 @@ def bounce(label: str, subtype: str = "General", **fields: Any) -> DeliveryEvent
     kind, reason = classify_bounce(
         label=label, subtype=subtype, status=status, diagnostic=diagnostic
     )
-    found = Bounce(type=kind, reason=reason, provider_type=label, provider_subtype=subtype)
+    found = Bounce(
+        type=kind,
+        reason=reason,
+        provider_type=label,
+        provider_subtype=subtype,
+        status=status,
+        diagnostic=diagnostic,
+    )
     return event(EventType.BOUNCED, bounce=found, **fields)
 
 
@@ -102,6 +114,64 @@ def test_a_suppression_names_its_evidence_and_its_rules() -> None:
     assert found is not None
     assert (found.evidence_id, found.evidence_at) == ("e-1", AT)
     assert found.rule_version == RULE_VERSION
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"), [(None, False), ([], False), ([{}], False), ([{}, {}], True)]
+)
+def test_a_complaint_that_names_several_people_is_marked(
+    named: list[dict[str, str]] | None, expected: bool
+) -> None:
+    found = suppression_for(
+        complaint("abuse", raw={"complaint": {"complainedRecipients": named}}), tenant="shop"
+    )
+    assert found is not None
+    assert found.unattributed is expected
+
+
+def test_versions_are_numbered_and_events_are_folded_with_one_of_them() -> None:
+    assert {n: rules.version for n, rules in RULE_VERSIONS.items()} == {n: n for n in RULE_VERSIONS}
+    assert RULES is RULE_VERSIONS[RULE_VERSION]
+
+
+def later(monkeypatch: pytest.MonkeyPatch) -> RuleSet:
+    """A version that takes every 5.1.1 for a passing fault."""
+    classes = replace(
+        RULES.classes,
+        by_class={**RULES.classes.by_class, (5, 1, 1): BounceReason.DNS},
+        passing_reasons=frozenset((BounceReason.DNS,)),
+    )
+    rules = replace(RULES, version=99, classes=classes)
+    monkeypatch.setattr("streams.domain.bounce_rules.RULE_VERSIONS", {1: RULES, 99: rules})
+    return rules
+
+
+def test_a_version_classifies_the_words_of_the_provider_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rules = later(monkeypatch)
+    happened = bounce("Permanent", status="5.1.1")
+    assert suppression_for(happened, tenant=None, rules=rules) is None
+    again = classified(happened, rules).bounce
+    assert again is not None
+    assert (again.type, again.reason) == (BounceType.TRANSIENT, BounceReason.DNS)
+    back = classified(replace(happened, bounce=again), RULES)
+    assert back == happened
+
+
+@pytest.mark.parametrize(
+    ("reason", "provider_type"),
+    [(BounceReason.REPUTATION, "Permanent"), (BounceReason.MAILBOX_UNKNOWN, "Complaint")],
+)
+def test_what_no_version_classifies_as_published_stays_as_published(
+    monkeypatch: pytest.MonkeyPatch, reason: BounceReason, provider_type: str
+) -> None:
+    rules = later(monkeypatch)
+    happened = bounce("Permanent", status="5.1.1")
+    assert happened.bounce is not None
+    published = replace(happened.bounce, reason=reason, provider_type=provider_type)
+    happened = replace(happened, bounce=published)
+    assert classified(happened, rules) == happened
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from streams.domain.errors import Misconfigured, Unavailable
-from streams.runtime.lifecycle import Health, run_loop, run_stages
+from streams.runtime.lifecycle import Health, run_duties, run_loop, run_stages
 from streams.salt_check import SaltCheck
 
 
@@ -58,6 +58,23 @@ async def test_a_bug_does_not_end_the_loop_but_shows() -> None:
     await run_loop(step, name="duty", health=health, stopping=stopping)
     assert calls[0] == {}
     assert "ZeroDivisionError" in calls[1]["duty"]
+
+
+async def test_an_error_of_one_duty_ends_all_and_is_raised() -> None:
+    stopping, ended = asyncio.Event(), []
+
+    async def wrong() -> float:
+        raise Misconfigured("set it")
+
+    async def other() -> float:
+        await asyncio.sleep(0)
+        ended.append(1)
+        return 0
+
+    with pytest.raises(Misconfigured):
+        await run_duties({"other": other, "wrong": wrong}, health=Health("test"), stopping=stopping)
+    assert stopping.is_set()
+    assert ended
 
 
 def test_liveness_is_progress() -> None:
