@@ -48,9 +48,14 @@ DISTURBANCES: Final = {
     "late_age_s": 3600.0,
     "early_share": 0.05,
 }
-# With and without notifications of identities beside the events. They have no tags, so alone they could not tell of a message
-# whose answer was lost.
-SHAPES: Final = ("beside", "off")
+# Notifications of identities beside the events, instead of them, and not at all. They have no tags: one that comes alone and
+# early has no message until the answer is recorded.
+SHAPES: Final = ("beside", "instead", "off")
+# Long enough for every answer, since nothing else could tell what became of a message without tags.
+SETTINGS: Final = {
+    "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "60",
+    "MAILSTREAMS_SENDER_LEASE_S": "120",
+}
 # As docs/events.md recommends: an endpoint may be away for most of an hour.
 DELIVERY_POLICY: Final = {
     "healthyRetryPolicy": {
@@ -268,7 +273,11 @@ def main() -> int:
             dsn = servers.postgres.create_database(name)
             try:
                 with System(
-                    servers, dsn=dsn, directory=directory, topic_prefix=f"{name}."
+                    servers,
+                    dsn=dsn,
+                    directory=directory,
+                    topic_prefix=f"{name}.",
+                    settings=SETTINGS,
                 ) as system:
                     chaos = Chaos(
                         system=system, messages=options.messages, seed=options.seed, say=_say

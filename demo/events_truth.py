@@ -89,9 +89,12 @@ def read_ledger(ledger: Iterable[Mapping[str, Any]], keys: Mapping[str, str]) ->
 
 
 def _told_apart(facts: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Two opens of one message in the same millisecond, by whomever, are told in the same words: one fact."""
+    """Two opens of one message in the same millisecond, by whomever, are told in the same words: one fact. What was published
+    while nobody was subscribed to it is none."""
     seen = set()
     for told in facts:
+        if not told["subscribers"]:
+            continue
         words = (told["event"], told["occurred_at"])
         if TYPES[told["event"]] not in UNNAMED or words not in seen:
             yield told

@@ -15,7 +15,13 @@ KEYS = {ANN: "a" * 32, BOB: "b" * 32}
 def fact(
     event: str, recipient: str = ANN, detail: str | None = None, at: str = "12:00:00.000"
 ) -> dict[str, Any]:
-    return {"event": event, "recipient": recipient, "detail": detail, "occurred_at": at}
+    return {
+        "event": event,
+        "recipient": recipient,
+        "detail": detail,
+        "occurred_at": at,
+        "subscribers": 1,
+    }
 
 
 def call(*facts: dict[str, Any], to: tuple[str, ...] = (ANN,), fate: str = "bounce") -> Any:
@@ -61,6 +67,10 @@ def test_each_difference_is_told(held: Held, what: str) -> None:
 def test_an_open_of_a_mail_to_two_people_is_of_both() -> None:
     truth = read_ledger([call(fact("Open", BOB), to=(ANN, BOB), fate="open")], KEYS)
     assert truth.facts == Counter(Fact("m1", key, "opened") for key in KEYS.values())
+
+
+def test_what_nobody_heard_is_no_fact() -> None:
+    assert not read_ledger([call({**fact("Send"), "subscribers": 0})], KEYS).facts
 
 
 @pytest.mark.parametrize(("second", "opens"), [("12:00:00.000", 1), ("12:00:00.001", 2)])
