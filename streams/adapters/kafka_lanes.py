@@ -158,7 +158,7 @@ class Lanes:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fail(error)
-        elif self._new and self._timer is None and self._failure is None:
+        elif (self._new or self._ready) and self._timer is None and self._failure is None:
             self._arm()
 
     # From handed over to acknowledged -----------------------------------------------------------------------------

@@ -42,6 +42,10 @@ class Producer:
 
     sent: list[tuple[int, list[bytes], asyncio.Future[None]]] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    may_send: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.may_send.set()
 
     @property
     def client(self) -> Any:
@@ -62,6 +66,7 @@ class Producer:
         self, builder: Builder, topic: str, *, partition: int
     ) -> asyncio.Future[None]:
         assert topic == "events"
+        await self.may_send.wait()
         acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.sent.append((partition, builder.values, acknowledged))
         self.arrived.set()
@@ -159,6 +164,24 @@ async def test_a_partition_without_a_leader_holds_up_nobody_else() -> None:
         (await rig.producer.batches(n + 2))[-1][2].set_result(None)
         await call
     assert not stuck.done()
+
+
+async def test_what_comes_while_a_batch_is_handed_over_goes_afterwards() -> None:
+    rig = Rig()
+    rig.producer.may_send.clear()
+    calls = [rig.lanes.put([record(b"first")])]
+    for n in range(5):
+        await asyncio.sleep(0.003)  # longer than the linger, while the first cannot be handed over
+        calls.append(rig.lanes.put([record(b"%d" % n, partition=n % 2)]))
+    rig.producer.may_send.set()
+    async with asyncio.timeout(5):
+        while not all(call.done() for call in calls):
+            rig.producer.arrived.clear()
+            for _, _, acknowledged in rig.producer.sent:
+                if not acknowledged.done():
+                    acknowledged.set_result(None)
+            await asyncio.sleep(0.001)
+    assert sum(len(held) for _, held, _ in rig.producer.sent) == len(calls)
 
 
 async def test_a_failed_batch_fails_every_caller_at_once_and_is_told_once() -> None:
