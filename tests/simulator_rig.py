@@ -73,6 +73,8 @@ class Endpoint:
     demands: str = ""
     """The WWW-Authenticate header of every answer to a request without credentials."""
     received: list[Received] = field(default_factory=list)
+    posts: int = 0
+    """How many posts had a record."""
     status_of: Callable[[Received, int], int | None] = lambda _received, _n: 200
 
     @property
@@ -97,7 +99,8 @@ class Endpoint:
             await confirm_by_url(self.simulator_url, received.envelope["SubscribeURL"])
         if received.record is None:
             return web.Response()
-        status = self.status_of(received, len(self.notifications))
+        self.posts += 1
+        status = self.status_of(received, self.posts)
         if status is None:
             await asyncio.Event().wait()
         return web.Response(status=status or 200)

@@ -5,6 +5,7 @@ import base64
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 
 import aiohttp
@@ -61,7 +62,8 @@ class SnsDeliveries:
         self._signer = signer
         self._settings = settings
         self._random = random
-        self._waiting: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._waiting: asyncio.PriorityQueue[tuple[bool, int, Delivery]] = asyncio.PriorityQueue()
+        self._order = count()
         self._timers: set[asyncio.TimerHandle] = set()
         self._next_receive: dict[str, float] = {}
         self._workers: list[asyncio.Task[None]] = []
@@ -106,9 +108,13 @@ class SnsDeliveries:
     ) -> None:
         """Take a message over; it is delivered, dead or dropped some time later."""
         self.pending += counted
-        self._waiting.put_nowait(
+        self._queue(
             Delivery(message=message, subscription=subscription, counted=counted, tried=tried)
         )
+
+    def _queue(self, delivery: Delivery) -> None:
+        """First what somebody waits for, then in order."""
+        self._waiting.put_nowait((delivery.tried is None, next(self._order), delivery))
 
     async def sign(self, message: SnsMessage) -> None:
         """Sign it unless it is signed: every try and every subscriber gets the same signature."""
@@ -130,7 +136,7 @@ class SnsDeliveries:
 
     async def _work(self) -> None:
         while True:
-            delivery = await self._waiting.get()
+            _, _, delivery = await self._waiting.get()
             if delivery.counted and delivery.subscription.state is SubscriptionState.DELETED:
                 self._settle(delivery)
                 self.dropped += 1
@@ -207,7 +213,7 @@ class SnsDeliveries:
     def _later(self, delay: float, delivery: Delivery) -> None:
         def fire() -> None:
             self._timers.discard(timer)
-            self._waiting.put_nowait(delivery)
+            self._queue(delivery)
 
         timer = asyncio.get_running_loop().call_later(delay, fire)
         self._timers.add(timer)
