@@ -98,6 +98,30 @@ async def test_a_lift_takes_what_it_names_and_leaves_the_rest(
     ]
 
 
+async def test_several_lifts_at_once_take_what_each_of_them_names(database: Database) -> None:
+    await suppressed(database, *EVERYTHING)
+    asked = (ANY, ANY, ANY, "hard-bounce"), (ANN, "shop", ANY, "complaint"), HARD
+    assert await lift(database, *asked) == {HARD, BOBS, COMPLAINT}
+    assert await left(database) == {OTHER_COMPLAINT, OPT_OUT}
+
+
+async def test_a_lift_of_one_recipient_does_not_read_the_whole_table(database: Database) -> None:
+    await execute(
+        database,
+        "INSERT INTO suppression (recipient_key, reason) SELECT md5(n::text), 'manual' FROM generate_series(1, 30000) AS n",
+    )
+    await suppressed(database, HARD)
+    async with database.connection() as connection, connection.transaction():
+        read = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'suppression'"
+        await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        before = await connection.fetchval(read)
+        await connection.fetch(
+            "SELECT lift_suppressions(ARRAY[$1], ARRAY['*'], ARRAY['*'], ARRAY['*'], 'ann', 'why')",
+            ANN,
+        )
+        assert 1 <= await connection.fetchval(read) - before < 100
+
+
 async def test_a_lift_is_announced_as_the_set_that_is_left(database: Database) -> None:
     await suppressed(database, HARD, COMPLAINT)
     await execute(database, "DELETE FROM outbox_feed")
