@@ -27,10 +27,12 @@ def as_runner(is_runner: bool = True) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class Network:
-    """allowed: ports of this machine that the product may use. moved: ports that lead to another one."""
+    """servers: hosts that the product may talk to, beside this machine, on the ports `allowed`. moved: ports that lead to another
+    one of this machine."""
 
     https_port: int
     http_port: int
+    servers: set[str] = field(default_factory=set)
     allowed: set[int] = field(default_factory=set)
     moved: dict[int, int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
@@ -42,8 +44,12 @@ class Network:
         resolve, connect = loop.getaddrinfo, loop.sock_connect
 
         async def getaddrinfo(host: Any, port: Any, **options: Any) -> Any:
-            if _IS_RUNNER.get() or host is None or _is_address(host) or host == "localhost":
-                return await resolve(host, port, **options)
+            known = host in self.servers or host is None or _is_address(host)
+            if _IS_RUNNER.get() or known or host == "localhost":
+                found = await resolve(host, port, **options)
+                if host in self.servers:
+                    self.servers |= {str(address[4][0]) for address in found}
+                return found
             self.names.append(f"{host}:{port}")
             stand_in = self.https_port if str(port) in ("443", "https") else self.http_port
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", stand_in))]
@@ -62,12 +68,13 @@ class Network:
 
     def _checked(self, address: tuple[Any, ...]) -> tuple[Any, ...]:
         host, port = address[0], int(address[1])
-        if not ipaddress.ip_address(host).is_loopback or port not in (
-            self.allowed | {self.https_port, self.http_port}
-        ):
+        own = ipaddress.ip_address(host).is_loopback or host in self.servers
+        if not own or port not in self.allowed | {self.https_port, self.http_port}:
             self.refused.append(f"{host}:{port}")
             raise ConnectionRefusedError(f"the test allows no connection to {host}:{port}")
-        return (host, self.moved.get(port, port), *address[2:])
+        if port in self.moved:
+            return ("127.0.0.1", self.moved[port])
+        return address
 
 
 def _is_address(host: Any) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import aiohttp.connector
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 from cryptography.fernet import Fernet
 
 import devservers
@@ -114,9 +115,12 @@ async def scene(
         await gate.start()
         network = Network(https_port=internet.https_port, http_port=internet.http_port)
         network.moved[int(port)] = gate.port
+        network.servers.add(host)
         network.allowed |= {int(port), gate.port}
         if postgres_dsn is not None:
-            network.allowed.add(urlsplit(postgres_dsn).port or 5432)
+            database = urlsplit(postgres_dsn)
+            network.servers.add(database.hostname or "localhost")
+            network.allowed.add(database.port or 5432)
         with network.installed(asyncio.get_running_loop()):
             await create_topics(
                 bootstrap_servers, topics, partitions=PARTITIONS, replication_factor=-1
@@ -135,8 +139,19 @@ async def scene(
                 )
             finally:
                 await reader.stop()
+                await deleted(bootstrap_servers, topics)
                 await gate.stop()
                 await internet.stop()
+
+
+async def deleted(bootstrap_servers: str, topics: Topics) -> None:
+    """The servers may be somebody's who keeps them."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    await admin.start()
+    try:
+        await admin.delete_topics(list(topics.configurations()))
+    finally:
+        await admin.close()
 
 
 class trusting:  # noqa: N801 a context manager

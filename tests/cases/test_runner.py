@@ -186,11 +186,15 @@ def test_optional_events_may_be_missing_and_take_none_from_the_others() -> None:
 
 
 def test_the_orders_are_those_that_differ() -> None:
-    assert [order.arrivals for order in orders(1)] == [(0,), (0, 0)]
-    several = {order.name: order.arrivals for order in orders(3)}
-    assert several["as given"] == (0, 1, 2)
-    assert several["reversed"] == (2, 1, 0)
-    assert sorted(several["shuffled, each twice"]) == [0, 0, 1, 1, 2, 2]
+    assert [(order.name, order.arrivals) for order in orders(1)] == [
+        ("as given", (0,)),
+        ("each twice", (0,)),
+    ]
+    several = {order.name: order for order in orders(3)}
+    assert several["as given"].arrivals == several["each twice"].arrivals == (0, 1, 2)
+    assert [order.name for order in several.values() if order.goes_on] == ["each twice"]
+    assert several["reversed"].arrivals == (2, 1, 0)
+    assert sorted(several["shuffled, each twice"].arrivals) == [0, 0, 1, 1, 2, 2]
 
 
 def test_an_address_in_a_topic_a_log_or_a_label_is_red() -> None:
