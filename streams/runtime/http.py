@@ -10,6 +10,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from yarl import URL
 
 from streams.domain.errors import Misconfigured
 from streams.runtime import metrics
@@ -79,14 +80,26 @@ class _ProtocolLog(logging.LoggerAdapter[logging.Logger]):
             metrics.HTTP_MALFORMED.inc()
 
 
+def _with_target(make: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
+    """aiohttp 3.14 gives CONNECT without a target no URL, and then fails outside of every handler, without an answer."""
+
+    def made(message: Any, *rest: Any) -> web.BaseRequest:
+        if message.url is None:
+            message = message._replace(url=_ROOT)
+        return make(message, *rest)
+
+    return made
+
+
+_ROOT = URL("/")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpServer:
     """An aiohttp application, or one handler of every request, on one address; start() raises Misconfigured when the port is taken.
 
-    A handler is spared what routing costs, which is a fifth of a small request. With tls it speaks HTTPS. lingering_s: how long the rest of a body is read that nobody wants any more. connections:
-    their bounds, where strangers can connect.
+    A handler is spared what routing costs, which is a fifth of a small request. With tls it speaks HTTPS. lingering_s: how long
+    the rest of a body is read that nobody wants any more. connections: their bounds, where strangers can connect.
     """
 
     def __init__(
@@ -118,6 +131,9 @@ class HttpServer:
 
     async def start(self) -> None:
         await self._runner.setup()
+        server = self._runner.server
+        assert server is not None  # noqa: S101 setup() made it
+        server.request_factory = _with_target(server.request_factory)
         try:
             self._listening = await asyncio.get_running_loop().create_server(
                 self._protocol,

@@ -94,6 +94,7 @@ async def campaign(seed: str, inputs: int, *, first: int = 0) -> Report:
 
         workers = [asyncio.create_task(work()) for _ in range(min(WORKERS, inputs))]
         await asyncio.gather(*workers)
+        gc.collect()  # a task that failed unheard is told of when it goes
     report.seconds = time.monotonic() - started
     report.growth = memory[-1] - memory[0]
     judge_all(report, effects, expected)

@@ -1,6 +1,7 @@
 """Strangers at the endpoint's port: slow ones, many of them, and those who do not speak HTTP. Credentials over real HTTP too."""
 
 import asyncio
+import gc
 import json
 import logging
 import ssl
@@ -287,6 +288,19 @@ async def test_what_is_not_http_is_400_and_leaves_no_trace_of_itself(
     assert "user1" not in caplog.text
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert not rig.publisher.records
+
+
+@pytest.mark.parametrize("start", [b"CONNECT  ", b"CONNECT  HTTP/1.1", b"CONNECT  HTTP/1.0"])
+async def test_a_request_without_a_target_is_answered(
+    start: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with endpoint(made_rig()) as stage:
+        reader, writer = await connect(stage)
+        writer.write(start + b"\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+        assert 400 <= status(await ended(reader)) < 500
+        writer.close()
+    gc.collect()  # the failure of a task that nobody waits for is told when it goes
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
 
 
 async def test_a_chunk_that_is_none_is_malformed() -> None:
