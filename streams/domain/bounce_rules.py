@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from streams.domain.addresses import RecipientKey
 from streams.domain.bounce_classes import (
@@ -256,10 +256,25 @@ def _is_simulated(event: DeliveryEvent) -> bool:
 
 
 def people_named(event: DeliveryEvent) -> int:
-    """How many people the complaint names, of whom SES knows only that one complained."""
-    complaint = None if event.raw is None else event.raw.get("complaint")
-    named = complaint.get("complainedRecipients") if isinstance(complaint, Mapping) else None
-    return max(len(named), 1) if isinstance(named, list) else 1
+    """How many people the complaint names, of whom SES knows only that one complained.
+
+    However often and under whatever address a report names the only person that the mail went to, it is one.
+    """
+    raw = {} if event.raw is None else event.raw
+    if len(_members(raw.get("mail"), "destination")) == 1:
+        return 1
+    named = _members(raw.get("complaint"), "complainedRecipients")
+    keys = {n["emailAddress"] for n in named if isinstance(n, dict) and _is_told(n)}
+    return max(len(keys) + sum(not _is_told(n) for n in named), 1)
+
+
+def _members(fields: object, name: str) -> list[Any]:
+    found = fields.get(name) if isinstance(fields, Mapping) else None
+    return found if isinstance(found, list) else []
+
+
+def _is_told(named: object) -> bool:
+    return isinstance(named, dict) and isinstance(named.get("emailAddress"), str)
 
 
 def _fits(rule: Rule, event: DeliveryEvent) -> bool:

@@ -1,5 +1,6 @@
 """Who gets no more mail after an event, and what counts in Amazon's rates."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -190,6 +191,14 @@ def test_bounces_count_as_amazon_counts_them(happened: DeliveryEvent, share: flo
     assert hard_bounce_share(happened) == share
 
 
+def naming(*keys: str, destination: Sequence[str] = ()) -> dict[str, Any]:
+    named = [{"emailAddress": key} for key in keys]
+    return {
+        "mail": {"destination": list(destination)},
+        "complaint": {"complainedRecipients": named},
+    }
+
+
 @pytest.mark.parametrize(
     ("happened", "share"),
     [
@@ -199,6 +208,10 @@ def test_bounces_count_as_amazon_counts_them(happened: DeliveryEvent, share: flo
         (complaint(None, "OnAccountSuppressionList"), 0),
         (complaint("abuse", raw={"mailbox_simulator": True}), 0),
         (complaint("abuse", raw={"complaint": {"complainedRecipients": [{}, {}]}}), 0.5),
+        (complaint("abuse", raw=naming("a", "b")), 0.5),
+        (complaint("abuse", raw=naming("a", "a")), 1),
+        (complaint("abuse", raw=naming("b", "c", destination=["a"])), 1),
+        (complaint("abuse", raw=naming("a", "b", destination=["a", "b", "c"])), 0.5),
         (complaint("abuse", raw={"complaint": {"complainedRecipients": []}}), 1),
         (complaint("abuse", raw={"complaint": "strange"}), 1),
         (bounce("Permanent", status="5.1.1"), 0),
