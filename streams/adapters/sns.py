@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import aioboto3
@@ -99,14 +100,20 @@ class SnsCertificates:
     """Certificates by URL: one fetch at a time for each, kept for a day, failures for two seconds.
 
     Failures are kept apart, so that made-up URLs cannot push out a certificate; one that is due for renewal is used
-    as long as nothing newer can be had.
+    as long as nothing newer can be had. One that is not valid now is fetched again after two seconds: another may be
+    served by then, or our clock be right.
     """
 
     def __init__(
-        self, fetcher: CertificateFetcher, *, clock: Callable[[], float] = time.monotonic
+        self,
+        fetcher: CertificateFetcher,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._fetcher = fetcher
         self._clock = clock
+        self._now = now
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._failed: OrderedDict[str, _Kept] = OrderedDict()
         self._fetches: dict[str, asyncio.Task[Certificate]] = {}
@@ -163,7 +170,7 @@ class SnsCertificates:
         self, kept: OrderedDict[str, _Kept], url: str, found: Certificate | BadMessage | Unavailable
     ) -> None:
         good = isinstance(found, Certificate)
-        kept[url] = _Kept(found=found, until=self._clock() + (KEEP_S if good else KEEP_FAILURE_S))
+        kept[url] = _Kept(found=found, until=self._clock() + self._lasting(found))
         kept.move_to_end(url)
         while len(kept) > (KEPT if good else KEPT_FAILURES):
             kept.popitem(last=False)
@@ -178,6 +185,12 @@ class SnsCertificates:
                     "left_out": left_out,
                 },
             )
+
+    def _lasting(self, found: Certificate | BadMessage | Unavailable) -> float:
+        now = self._now()
+        if not isinstance(found, Certificate) or not found.valid_at(now):
+            return KEEP_FAILURE_S
+        return min(KEEP_S, (found.not_after - now).total_seconds())
 
     async def stop(self) -> None:
         """Ends the fetches under way."""

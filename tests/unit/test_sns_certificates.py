@@ -139,7 +139,7 @@ def numbered(number: int) -> str:
 async def test_a_burst_fetches_a_certificate_once() -> None:
     source = Source(certificate())
     source.gate.clear()
-    certificates = SnsCertificates(source)
+    certificates = SnsCertificates(source, now=lambda: NOW)
     asked = [asyncio.create_task(certificates.get(CERTIFICATE_URL)) for _ in range(50)]
     await asyncio.sleep(0)
     source.gate.set()
@@ -155,7 +155,7 @@ async def test_a_burst_fetches_a_certificate_once() -> None:
 async def test_a_request_that_gives_up_leaves_the_fetch_to_the_others() -> None:
     source = Source(certificate())
     source.gate.clear()
-    certificates = SnsCertificates(source)
+    certificates = SnsCertificates(source, now=lambda: NOW)
     first = asyncio.create_task(certificates.get(CERTIFICATE_URL))
     second = asyncio.create_task(certificates.get(CERTIFICATE_URL))
     await asyncio.sleep(0)
@@ -168,7 +168,7 @@ async def test_a_request_that_gives_up_leaves_the_fetch_to_the_others() -> None:
 
 async def test_a_failure_is_remembered_for_two_seconds() -> None:
     source, clock = Source(Unavailable("busy"), certificate()), Clock()
-    certificates = SnsCertificates(source, clock=clock)
+    certificates = SnsCertificates(source, clock=clock, now=lambda: NOW)
     for _ in range(3):
         with pytest.raises(Unavailable):
             await certificates.get(CERTIFICATE_URL)
@@ -179,7 +179,7 @@ async def test_a_failure_is_remembered_for_two_seconds() -> None:
 
 async def test_a_certificate_due_for_renewal_serves_until_there_is_a_newer_one() -> None:
     source, clock = Source(certificate(), Unavailable("busy"), certificate()), Clock()
-    certificates = SnsCertificates(source, clock=clock)
+    certificates = SnsCertificates(source, clock=clock, now=lambda: NOW)
     first = await certificates.get(CERTIFICATE_URL)
     clock.now += KEEP_S
     assert await certificates.get(CERTIFICATE_URL) is first
@@ -189,9 +189,33 @@ async def test_a_certificate_due_for_renewal_serves_until_there_is_a_newer_one()
     assert await certificates.get(CERTIFICATE_URL) is not first
 
 
+@pytest.mark.parametrize("days", [(-3, -1), (1, 3)], ids=["expired", "not yet valid"])
+async def test_what_is_not_valid_now_is_fetched_again_soon(days: tuple[int, int]) -> None:
+    source, clock = Source(certificate(days=days), certificate()), Clock()
+    certificates = SnsCertificates(source, clock=clock, now=lambda: NOW)
+    for _ in range(3):
+        assert not (await certificates.get(CERTIFICATE_URL)).valid_at(NOW)
+    assert len(source.fetched) == 1
+    clock.now += KEEP_FAILURE_S
+    assert (await certificates.get(CERTIFICATE_URL)).valid_at(NOW)
+
+
+async def test_a_certificate_is_kept_no_longer_than_it_is_valid() -> None:
+    source, clock = Source(certificate(days=(-1, 1))), Clock()
+    almost_over = NOW + timedelta(days=1) - timedelta(minutes=1)
+    certificates = SnsCertificates(source, clock=clock, now=lambda: almost_over)
+    await certificates.get(CERTIFICATE_URL)
+    clock.now += 59
+    await certificates.get(CERTIFICATE_URL)
+    assert len(source.fetched) == 1
+    clock.now += 1
+    await certificates.get(CERTIFICATE_URL)
+    assert len(source.fetched) == 2
+
+
 async def test_made_up_urls_do_not_push_out_a_certificate() -> None:
     source = Source(certificate(), Unavailable("404"))
-    certificates = SnsCertificates(source)
+    certificates = SnsCertificates(source, now=lambda: NOW)
     await certificates.get(CERTIFICATE_URL)
     for number in range(1000):
         with pytest.raises(Unavailable):
@@ -202,7 +226,7 @@ async def test_made_up_urls_do_not_push_out_a_certificate() -> None:
 
 async def test_the_cache_is_bounded() -> None:
     source = Source(certificate())
-    certificates = SnsCertificates(source)
+    certificates = SnsCertificates(source, now=lambda: NOW)
     for number in range(KEPT + 1):
         await certificates.get(numbered(number))
     await certificates.get(numbered(1))
@@ -214,7 +238,7 @@ async def test_the_cache_is_bounded() -> None:
 async def test_stopping_ends_the_fetches_under_way() -> None:
     source = Source(certificate())
     source.gate.clear()
-    certificates = SnsCertificates(source)
+    certificates = SnsCertificates(source, now=lambda: NOW)
     asked = asyncio.create_task(certificates.get(CERTIFICATE_URL))
     await asyncio.sleep(0)
     await certificates.stop()
