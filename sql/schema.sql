@@ -341,8 +341,8 @@ CREATE INDEX email_event_provider ON email_event (provider_message_id) WHERE pro
 CREATE INDEX email_event_unmatched ON email_event (received) WHERE outbox_id IS NULL;
 -- Serves find_unattributed_events.
 CREATE INDEX email_event_unattributed ON email_event (recipient_key) WHERE outbox_id IS NULL;
--- Serves find_evidence, find_evidence_keys and lift_suppressions: what a recipient's suppressions can rest on.
-CREATE INDEX email_event_evidence ON email_event (recipient_key) WHERE type IN ('bounced', 'complained', 'unsubscribed');
+-- Serves find_evidence, find_evidence_keys, find_soft_bounces and lift_suppressions: what a recipient's suppressions can rest on.
+CREATE INDEX email_event_evidence ON email_event (recipient_key, at) WHERE type IN ('bounced', 'complained', 'unsubscribed');
 
 -- The facts of one message and recipient. Times only merge (earliest of each), columns of a bounce come from one event.
 CREATE TABLE recipient_outcome (

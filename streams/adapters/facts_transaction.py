@@ -30,6 +30,7 @@ from streams.domain.facts import (
     RecipientState,
     Settled,
 )
+from streams.domain.soft_bounces import Alike, SoftBounce
 
 PROOF: Final = sorted(PROOF_OF_ACCEPTANCE)
 _TIMES: Final = (
@@ -131,15 +132,24 @@ class FactsTransaction:
 
     async def soft_bounces(
         self, last_deliveries: Mapping[RecipientScope, datetime | None]
-    ) -> list[Placed]:
-        """The kept bounces of these tenants' recipients since their last delivery, without raw payloads."""
+    ) -> list[Alike]:
+        """The kept bounces of these tenants' recipients since their last delivery, put together by what they say."""
         scopes = sorted(last_deliveries)
         rows = await self._connection.fetch(
             query("find_soft_bounces"),
             *columns_of(scopes),
             [last_deliveries[scope] for scope in scopes],
         )
-        return [placed_of(row) for row in rows]
+        alike: dict[tuple[str | None, RecipientKey, str], Alike] = {}
+        for row in rows:
+            says = row["tenant"], row["recipient_key"], row["bounce"]
+            found = alike.get(says)
+            if found is None:
+                found = alike[says] = Alike(tenant=row["tenant"], event=_bounce_of(row), members=[])
+            found.members.append(
+                SoftBounce(at=row["at"], event_id=row["event_id"], message=row["message"])
+            )
+        return list(alike.values())
 
     async def restate(self, states: Sequence[RecipientState]) -> None:
         """Sets the locked rows to exactly this."""
@@ -215,14 +225,25 @@ def placed_of(row: asyncpg.Record) -> Placed:
 
 def event_of(row: asyncpg.Record) -> DeliveryEvent:
     """The event as it was kept."""
+    return _event(row, row["type"], orjson.Fragment(row["payload"]))
+
+
+def _bounce_of(row: asyncpg.Record) -> DeliveryEvent:
+    """A bounce with what it says and whom it is about, no more."""
+    bounce = None if row["bounce"] is None else orjson.Fragment(row["bounce"])
+    data = {"recipient_key": row["recipient_key"], "bounce": bounce}
+    return _event(row, EventType.BOUNCED, data)
+
+
+def _event(row: asyncpg.Record, kind: str, data: object) -> DeliveryEvent:
     return decode(
         orjson.dumps(
             {
                 "id": row["event_id"],
-                "type": TYPE_PREFIX + row["type"],
+                "type": TYPE_PREFIX + kind,
                 "source": PROVIDER_SOURCE,
                 "time": row["at"],
-                "data": orjson.Fragment(row["payload"]),
+                "data": data,
             }
         )
     )

@@ -9,10 +9,12 @@ from uuid import UUID
 
 from streams.domain.addresses import RecipientKey
 from streams.domain.bounce_rules import (
+    ANY,
     RULES,
     RuleSet,
     Suppression,
     SuppressionReason,
+    is_soft_bounce,
     suppression_for,
 )
 from streams.domain.delivery_events import EventType
@@ -29,6 +31,7 @@ from streams.domain.facts import (
 )
 from streams.domain.lifts import NO_LIFTS, Lifts
 from streams.domain.soft_bounces import (
+    Alike,
     SoftBounce,
     soft_bounce,
     streak_after,
@@ -105,6 +108,17 @@ def soft_bounces_by_scope(
         bounce = soft_bounce(one.event, outbox_id=one.outbox_id, rules=rules)
         if bounce is not None:
             found[one.scope].append(bounce)
+    return dict(found)
+
+
+def soft_bounces_among(
+    kept: Iterable[Alike], rules: RuleSet = RULES
+) -> dict[RecipientScope, list[SoftBounce]]:
+    """The same of bounces that were put together by what they say."""
+    found: defaultdict[RecipientScope, list[SoftBounce]] = defaultdict(list)
+    for alike in kept:
+        if is_soft_bounce(alike.event, rules=rules):
+            found[alike.tenant or ANY, alike.event.recipient_key] += alike.members
     return dict(found)
 
 

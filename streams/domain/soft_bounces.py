@@ -8,6 +8,8 @@ A delivery is one of any message, at the same moment or later; permanent and und
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
+from typing import Final
 from uuid import UUID
 
 from streams.domain.addresses import RecipientKey
@@ -36,6 +38,18 @@ class SoftBounce:
         return self.at, self.event_id
 
 
+_RANK: Final = attrgetter("at", "event_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Bounces of one tenant's recipient that say the same: one event that stands for all, and each as a member of a streak."""
+
+    tenant: str | None
+    event: DeliveryEvent
+    members: list[SoftBounce]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streak:
     """So many messages, the first and the last bounce that count."""
@@ -55,8 +69,12 @@ def soft_bounce(
     """The event as a member of a streak; None if it is none."""
     if event.bounce is None or not is_soft_bounce(event, rules=rules):
         return None
-    message = event.provider_message_id or (str(outbox_id) if outbox_id else event.id)
-    return SoftBounce(at=event.time, event_id=event.id, message=message)
+    return SoftBounce(at=event.time, event_id=event.id, message=message_of(event, outbox_id))
+
+
+def message_of(event: DeliveryEvent, outbox_id: UUID | None) -> str:
+    """Which message bounced, as far as it can be told."""
+    return event.provider_message_id or (str(outbox_id) if outbox_id else event.id)
 
 
 def streak_after(bounces: Iterable[SoftBounce], after: datetime | None) -> Streak:
@@ -68,10 +86,12 @@ def streak_after(bounces: Iterable[SoftBounce], after: datetime | None) -> Strea
         known = counting.get(bounce.message)
         if known is None or bounce.rank < known.rank:
             counting[bounce.message] = bounce
-    if not counting:
-        return Streak()
-    in_order = sorted(counting.values(), key=lambda b: b.rank)
-    return Streak(bounces=len(in_order), first=in_order[0], last=in_order[-1])
+    found = counting.values()
+    return Streak(
+        bounces=len(found),
+        first=min(found, key=_RANK, default=None),
+        last=max(found, key=_RANK, default=None),
+    )
 
 
 def suppression_by_streak(

@@ -129,7 +129,7 @@ class _Batch:
         if not scopes:
             return
         ends = {scope: self._states[scope].last_delivery for scope in scopes}
-        found = derivation.soft_bounces_by_scope(await transaction.soft_bounces(ends), self._rules)
+        found = derivation.soft_bounces_among(await transaction.soft_bounces(ends), self._rules)
         self._soft = [
             SoftHistory(state=self._states[scope], bounces=found.get(scope, ()))
             for scope in sorted(scopes)

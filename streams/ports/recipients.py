@@ -20,6 +20,7 @@ from streams.domain.facts import (
 from streams.domain.lifts import Lifts, Scope
 from streams.domain.reclassification import Evidence, LiftedRow
 from streams.domain.records import Record
+from streams.domain.soft_bounces import Alike
 
 T = TypeVar("T")
 
@@ -90,8 +91,8 @@ class FactsTransaction(Protocol):
 
     async def soft_bounces(
         self, last_deliveries: Mapping[RecipientScope, datetime | None]
-    ) -> list[Placed]:
-        """The kept bounces of these tenants' recipients since their last delivery, without raw payloads."""
+    ) -> list[Alike]:
+        """The kept bounces of these tenants' recipients since their last delivery, put together by what they say."""
 
     async def restate(self, states: Sequence[RecipientState]) -> None:
         """Sets the locked rows to exactly this."""

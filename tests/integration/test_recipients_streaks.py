@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams.adapters.facts_store import FactsStore
+from streams.adapters.facts_store import PLANNER, FactsStore
 from streams.adapters.postgres import Database
 from streams.adapters.queries import query
 from streams.domain.delivery_events import DeliveryEvent, EventType
@@ -362,6 +362,45 @@ async def test_folds_lifts_and_expiry_at_once_end_as_one_after_the_other(
     # The bounces are of before the lifts, whichever came first.
     hard_bounces = "SELECT count(*) FROM suppression WHERE reason = 'hard-bounce'"
     assert await execute(database, hard_bounces) == 0
+
+
+async def test_what_a_delivery_ended_is_not_read_again(database: Database, row: Row) -> None:
+    """A mailbox that has bounced 20,000 times costs no more than any other once something was delivered."""
+    await apply(database, soft(row, 97))
+    await execute(
+        database,
+        """INSERT INTO email_event (event_id, recipient_key, type, at, tenant, outbox_id, provider_message_id, payload)
+           SELECT event_id || n, recipient_key, type, at + n * interval '1 s', tenant, outbox_id, 'm' || n, payload
+           FROM email_event, generate_series(1, 20000) AS n""",
+    )
+    await execute(database, "VACUUM ANALYZE email_event")
+    await apply(database, soft(row, 90))
+    assert await streaks(database) == {"shop": 20_002}
+    await apply(database, delivered(row, 73), soft(row, 2))
+    assert await streaks(database) == {"shop": 1}
+    async with database.transaction() as connection:
+        for name, value in PLANNER.items():
+            await connection.execute(f"SET LOCAL {name} = {value}")
+        plan = await connection.fetchval(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query('find_soft_bounces')}",
+            ["shop"],
+            [row.key],
+            [NOW - timedelta(hours=73)],
+        )
+    whole = json.loads(plan)[0]["Plan"]
+    assert whole["Actual Rows"] == 1
+    assert whole["Shared Hit Blocks"] + whole["Shared Read Blocks"] < 20
+
+
+async def test_bounces_that_say_the_same_and_others_are_one_streak(
+    database: Database, row: Row
+) -> None:
+    for n, hours in enumerate(FIVE):
+        said = {"subtype": "MailboxFull"} if n % 2 else {"diagnostic": f"smtp; 451 4.3.{n} later"}
+        await apply(database, soft(row, hours, **said))
+    await apply(database, soft(row, 0.5, subtype="MessageTooLarge"))
+    assert await streaks(database) == {"shop": 5}
+    assert await suppressions(database) == [("shop", "*", "soft-bounces")]
 
 
 PLANS = {
