@@ -11,7 +11,8 @@ from pathlib import Path
 from aiohttp import hdrs, web
 
 from streams.domain.basic_auth import CHALLENGE, is_authorized, parse_credentials
-from streams.domain.errors import Misconfigured
+from streams.domain.content_encoding import unpacked
+from streams.domain.errors import BadMessage, Misconfigured
 from streams.domain.sns import (
     MESSAGE_ID_HEADER,
     RAW_DELIVERY_HEADER,
@@ -213,6 +214,8 @@ class Events:
                     if self._is_unauthorized(request):
                         return _UNAUTHORIZED
                     body = await self._body(request, share)
+                    if isinstance(body, bytes):
+                        body = _plain(request, body, share)
                     if isinstance(body, Verdict):
                         return body
                     self._connections.working(request.protocol)
@@ -278,6 +281,21 @@ class Events:
                     "source": self._settings.certificate_source,
                 },
             )
+
+
+def _plain(request: web.BaseRequest, body: bytes, share: RequestShare) -> bytes | Verdict:
+    """The body as it was before somebody on the way packed it; SNS itself does not."""
+    if hdrs.CONTENT_ENCODING not in request.headers:
+        return body
+    encoding = ",".join(request.headers.getall(hdrs.CONTENT_ENCODING))
+    try:
+        plain = unpacked(body, encoding, limit=MAX_BODY)
+    except BadMessage as error:
+        return Verdict(reason=Reason.MALFORMED, detail=str(error))
+    share.grown(len(plain))
+    if len(plain) > MAX_BODY:
+        return _TOO_LARGE
+    return plain if share.fits() else _OVERLOADED
 
 
 def _continue(request: web.BaseRequest) -> None:

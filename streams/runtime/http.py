@@ -100,6 +100,7 @@ class HttpServer:
 
     A handler is spared what routing costs, which is a fifth of a small request. With tls it speaks HTTPS. lingering_s: how long
     the rest of a body is read that nobody wants any more. connections: their bounds, where strangers can connect.
+    Bodies come as they were sent: aiohttp would unpack even those that nobody reads, a gigabyte out of a megabyte.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class HttpServer:
             "lingering_time": lingering_s,
             "logger": _ProtocolLog(log),
             "max_headers": MAX_HEADERS,
+            "auto_decompress": False,
         }
         self._runner: web.BaseRunner = (
             web.AppRunner(app, **options)

@@ -26,6 +26,7 @@ from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.sns import TopicArn
 from streams.events import Events, EventsSettings
 from streams.intake import Intake
+from streams.runtime.http import HttpServer
 from tests.events_rig import Publisher, Rig, eventually
 from tests.sns_signing import (
     CERTIFICATE_URL,
@@ -195,6 +196,23 @@ async def test_a_packed_body_is_bounded_by_what_it_holds(
 ) -> None:
     bomb = gzip.compress(b"a" * (64 * 1024 * 1024))
     assert await post(http, stage, bomb, **{"Content-Encoding": "gzip"}) == (413, "too-large")
+
+
+async def test_the_server_itself_unpacks_nothing(http: aiohttp.ClientSession) -> None:
+    """Not even what nobody reads: that would hold up every other request."""
+    packed = gzip.compress(b"a" * 1_000_000)
+
+    async def length(request: web.BaseRequest) -> web.Response:
+        return web.Response(text=str(len(await request.read())))
+
+    server = HttpServer(length, host="127.0.0.1", port=0)
+    await server.start()
+    try:
+        url, packing = f"http://{server.address}/", {"Content-Encoding": "gzip"}
+        async with http.post(url, data=packed, headers=packing) as answer:
+            assert await answer.text() == str(len(packed))
+    finally:
+        await server.stop()
 
 
 class Slow(Publisher):
