@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from functools import lru_cache
 from typing import Final, NewType
 
 RecipientKey = NewType("RecipientKey", str)
@@ -21,8 +22,18 @@ def recipient_key(address: str, salt: bytes) -> RecipientKey:
 
     Lone surrogates, which JSON can carry and UTF-8 cannot, are replaced: such an address is nobody's.
     """
-    text = normalise(address).encode("utf-8", "replace")
-    return RecipientKey(hmac.digest(salt, text, "sha256").hex()[:32])
+    begun = _begun_hmac(salt)
+    inner, outer = begun[0].copy(), begun[1].copy()
+    inner.update(normalise(address).encode("utf-8", "replace"))
+    outer.update(inner.digest())
+    return RecipientKey(outer.hexdigest()[:32])
+
+
+@lru_cache(maxsize=4)
+def _begun_hmac(salt: bytes) -> tuple["hashlib._Hash", "hashlib._Hash"]:
+    """SHA-256 of each pad, to be copied and continued: half of what hmac.digest costs, which begins anew for each address."""
+    inner, outer = salt_pads(salt)
+    return hashlib.sha256(inner), hashlib.sha256(outer)
 
 
 def salt_pads(salt: bytes) -> tuple[bytes, bytes]:

@@ -73,12 +73,8 @@ class Redactor:
 
     def __init__(self, salt: bytes, addresses: Iterable[str] = ()) -> None:
         self._salt = salt
-        self._known = {normalise(a): recipient_key(a, salt) for a in addresses}
-        self._mailboxes = [
-            (local, self._known[address])
-            for address in self._known
-            if not _REPLY_CODE.fullmatch(local := address.rpartition("@")[0])
-        ]
+        folded = dict.fromkeys(map(normalise, addresses))
+        self._known = {address: recipient_key(address, salt) for address in folded}
         self._room = MAX_PAYLOAD
 
     def key(self, spelled: str) -> RecipientKey:
@@ -110,8 +106,9 @@ class Redactor:
         """The same for a sentence of a mail server: the local part of a known address, standing alone as a word, becomes the
         key too. A local part that looks like a reply code of SMTP does not: it would take the code away."""
         clean = self.text(text)
-        for local, key in self._mailboxes:
-            if local.lower() in clean.lower():
+        for address, key in self._known.items():
+            local = address.rpartition("@")[0]
+            if local.lower() in clean.lower() and not _REPLY_CODE.fullmatch(local):
                 word = rf"(?<![\w.+=-]){re.escape(local)}(?![\w+=-]|\.\w)"
                 clean = re.sub(word, key, clean, flags=re.IGNORECASE)
         return clean[: MAX_TEXT + 1]
@@ -165,9 +162,12 @@ class Redactor:
             return False
         if len(written) > MAX_TEXT or written.translate(None, _PLAIN_JSON):
             return False
-        nested = [member for member in part.values() if isinstance(member, dict)]
-        if written.count(b"{") > 1 + len(nested):
-            return False
+        inner_mappings = written.count(b"{") - 1
+        nested = []
+        if inner_mappings:
+            nested = [member for member in part.values() if isinstance(member, dict)]
+            if inner_mappings > len(nested):
+                return False
         self._room -= len(written)
         return all(_FIELDS.keys().isdisjoint(map(str.lower, inner)) for inner in nested)
 

@@ -57,25 +57,35 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Where a kind of notification keeps its facts. recipients None: it is about every destination of the mail."""
+    """Where a kind of notification keeps its facts. recipients None: it is about every destination of the mail. classified:
+    there is more to tell than that it happened."""
 
     type: EventType
     detail: str
     recipients: str | None = None
     once: bool = False
+    classified: bool = False
 
 
 _SHAPES: Final = {
     "send": Shape(type=EventType.ACCEPTED, detail="send", once=True),
     "delivery": Shape(type=EventType.DELIVERED, detail="delivery", recipients="recipients"),
     "deliverydelay": Shape(
-        type=EventType.DELAYED, detail="deliveryDelay", recipients="delayedRecipients"
+        type=EventType.DELAYED,
+        detail="deliveryDelay",
+        recipients="delayedRecipients",
+        classified=True,
     ),
-    "bounce": Shape(type=EventType.BOUNCED, detail="bounce", recipients="bouncedRecipients"),
+    "bounce": Shape(
+        type=EventType.BOUNCED, detail="bounce", recipients="bouncedRecipients", classified=True
+    ),
     "complaint": Shape(
-        type=EventType.COMPLAINED, detail="complaint", recipients="complainedRecipients"
+        type=EventType.COMPLAINED,
+        detail="complaint",
+        recipients="complainedRecipients",
+        classified=True,
     ),
-    "reject": Shape(type=EventType.REJECTED, detail="reject", once=True),
+    "reject": Shape(type=EventType.REJECTED, detail="reject", once=True, classified=True),
     "renderingfailure": Shape(type=EventType.RENDERING_FAILED, detail="failure", once=True),
     "open": Shape(type=EventType.OPENED, detail="open"),
     "click": Shape(type=EventType.CLICKED, detail="click"),
@@ -83,6 +93,7 @@ _SHAPES: Final = {
 }
 _SETUP_SENTENCE: Final = "Successfully validated SNS topic for Amazon SES event publishing."
 _SETUP_TYPE: Final = "amazonsnssubscriptionsucceeded"
+_SEPARATORS: Final = re.compile(r"[\s_-]")
 _UUID: Final = re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
 _TENANT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DOMAIN: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})+")
@@ -113,16 +124,14 @@ def read_notice(message: str, *, salt: bytes, received: datetime) -> Notice:
 
 
 class _Reader:
-    """Reads one notification of a known shape."""
+    """Reads one notification of a known shape, whose body it takes apart."""
 
-    def __init__(
-        self, body: Mapping[str, Any], shape: Shape, salt: bytes, received: datetime
-    ) -> None:
-        self._body = body
+    def __init__(self, body: dict[str, Any], shape: Shape, salt: bytes, received: datetime) -> None:
         self._shape = shape
-        self._mail = _mapping(body.get("mail"))
+        self._mail = _mapping(body.pop("mail", None))
         self._tags = _mapping(self._mail.get("tags"))
-        self._detail = _mapping(body.get(shape.detail))
+        self._detail = _mapping(body.pop(shape.detail, None))
+        self._rest = body
         self._destinations = destinations(self._mail)
         self._named, self._lost = named_recipients(
             self._mail, self._detail, shape.recipients, self._destinations
@@ -158,7 +167,7 @@ class _Reader:
     def _event(self, named: Named) -> DeliveryEvent:
         key = self._redactor.key(named.address)
         bounce, complaint, reason = self._classified(named.entry)
-        kind = EventType.BOUNCED if bounce is not None else self._shape.type
+        kind = self._shape.type if bounce is None else EventType.BOUNCED
         return DeliveryEvent(
             id=self._event_id(kind, key),
             type=kind,
@@ -178,6 +187,8 @@ class _Reader:
     def _classified(
         self, entry: Mapping[str, Any]
     ) -> tuple[Bounce | None, Complaint | None, str | None]:
+        if not self._shape.classified:
+            return None, None, None
         match self._shape.type:
             case EventType.BOUNCED:
                 return self._bounce(entry), None, None
@@ -241,7 +252,7 @@ class _Reader:
             which = "" if self._fact_time is None else self._fact_time.isoformat()
         # A scanner follows several links within a millisecond.
         link = _text(self._detail.get("link")) if kind is EventType.CLICKED else None
-        parts = (self._message_id or "", kind.value, key, which, link or "")
+        parts = (self._message_id or "", kind, key, which, link or "")
         content = "\x00".join(parts).encode(errors="surrogatepass")
         return EventId(hashlib.sha256(content).hexdigest()[:32])
 
@@ -261,14 +272,14 @@ class _Reader:
     def _redacted_common(self) -> dict[str, Any]:
         """The payload without what differs between recipients; what matters most first, since the size is bounded."""
         shape, redact = self._shape, self._redactor.value
-        detail = {n: v for n, v in self._detail.items() if n != shape.recipients}
-        mail = {n: v for n, v in self._mail.items() if n != "destination"}
-        rest = {n: v for n, v in self._body.items() if n not in (shape.detail, "mail")}
+        if shape.recipients is not None:
+            self._detail.pop(shape.recipients, None)
+        self._mail.pop("destination", None)
         keys = [self._redactor.key(address) for address in self._destinations[:64]]
         common = {
-            shape.detail: redact(detail),
-            "mail": {"destination": keys, **(redact(mail) or {})},
-            **(redact(rest) or {}),
+            shape.detail: redact(self._detail),
+            "mail": {"destination": keys, **(redact(self._mail) or {})},
+            **(redact(self._rest) or {}),
         }
         if any(is_mailbox_simulator(n.address) for n in self._named):
             common["mailbox_simulator"] = True
@@ -296,7 +307,7 @@ def _unreadable(why: str) -> Notice:
 
 def _type_word(body: Mapping[str, Any]) -> str:
     name = _text(body.get("eventType")) or _text(body.get("notificationType")) or ""
-    return re.sub(r"[\s_-]", "", name[:64]).lower()
+    return (name if name.isalpha() else _SEPARATORS.sub("", name[:64])).lower()
 
 
 def _is_opt_out(subscription: Mapping[str, Any]) -> bool:
@@ -324,7 +335,7 @@ def _weight(event: DeliveryEvent) -> tuple[int, str, str]:
     return order.index(event.bounce.type), event.bounce.status or "", event.bounce.diagnostic or ""
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

@@ -20,8 +20,11 @@ def destinations(mail: Mapping[str, Any]) -> list[str]:
     """The addresses that the mail went to, each once."""
     listed = mail.get("destination")
     listed = listed if isinstance(listed, list) else [listed]
-    bare = (bare_address(spelled) for spelled in listed if isinstance(spelled, str))
-    return list({normalise(address): address for address in bare if address is not None}.values())
+    bare = [bare_address(spelled) for spelled in listed if isinstance(spelled, str)]
+    found = [address for address in bare if address is not None]
+    if len(found) < 2:
+        return found
+    return list({normalise(address): address for address in found}.values())
 
 
 def named_recipients(
@@ -46,7 +49,7 @@ def named_recipients(
 def _has_several(mail: Mapping[str, Any]) -> bool:
     """Several different destinations are named, of which some may be unreadable."""
     listed = mail.get("destination")
-    if not isinstance(listed, list):
+    if not isinstance(listed, list) or len(listed) < 2:
         return False
     return len({normalise(text) for text in listed if isinstance(text, str)}) > 1
 
