@@ -79,9 +79,13 @@ class SuppressionAdmin:
 
     async def add(self, key: RecipientKey, where: Where, by: By, lasting: timedelta | None) -> str:
         """added, extended, or was there."""
-        outcome = await self._database.value(
-            "add_suppression", key, where.tenant, where.lane, by.whom, by.why, lasting
-        )
+        async with self._database.transaction() as connection:
+            # Before any row, as a lift does: in the other order each could wait for the other.
+            await connection.fetch(query("lock_suppressions"), [key])
+            outcome = await connection.fetchval(
+                query("add_suppression"),
+                *(key, where.tenant, where.lane, by.whom, by.why, lasting),
+            )
         return str(outcome)
 
     async def lift(self, who: Recipient, where: Where, by: By, *, reason: str = "*") -> list[Row]:
@@ -108,6 +112,7 @@ class SuppressionAdmin:
             await connection.copy_records_to_table(
                 "imported_recipient", records=((key,) for key in keys), columns=["recipient_key"]
             )
+            await connection.execute(query("lock_imported"))
             row = await connection.fetchrow(
                 query("import_suppressions"),
                 *(where.tenant, where.lane, by.whom, by.why, lasting, left_out()),

@@ -13,7 +13,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from streams.commands.running import Json, run_async
-from streams.domain.address_lists import BadLine, Recipient, read_keys, recipient_named
+from streams.domain.address_lists import (
+    BadLine,
+    Recipient,
+    is_recipient_key,
+    read_keys,
+    recipient_named,
+)
 from streams.domain.addresses import RecipientKey
 from streams.domain.bounce_rules import SuppressionReason
 from streams.domain.errors import BadMessage, Misconfigured
@@ -61,6 +67,8 @@ def list_(
 
     if reason is not None:
         _known_reason(reason)
+    if after and not is_recipient_key(after):
+        raise Misconfigured(f"--after {after!r}: a recipient key has 32 hex digits, 0-9 and a-f")
 
     async def work() -> None:
         async with _admin() as (admin, salt):
@@ -240,10 +248,11 @@ class _Keys:
 
 
 def _opened(file: str) -> IO[str]:
-    if file == "-":
-        return sys.stdin
     try:
-        return Path(file).open(encoding="utf-8-sig", newline="")
+        # Standard input as a file, too: what Python makes of it by itself depends on the locale, and bytes that are no
+        # text would pass.
+        source = sys.stdin.fileno() if file == "-" else Path(file)
+        return open(source, encoding="utf-8-sig", newline="", closefd=file != "-")
     except OSError as error:
         raise Misconfigured(f"{file} cannot be read: {error.strerror}") from error
 

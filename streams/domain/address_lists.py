@@ -27,10 +27,15 @@ class BadLine(NamedTuple):
     number: int
 
 
+def is_recipient_key(text: str) -> bool:
+    """It is written as a recipient key is."""
+    return _KEY.fullmatch(text) is not None
+
+
 def recipient_named(text: str, *, salt: bytes) -> Recipient:
     """An address, or a recipient key of 32 hex digits. BadMessage if it is neither."""
     text = text.strip()
-    if _KEY.fullmatch(text):
+    if is_recipient_key(text):
         return Recipient(RecipientKey(text), None)
     address = bare_address(text)
     if address is None:
@@ -85,7 +90,12 @@ def _place(cells: Sequence[str], column: str | None) -> int:
             raise BadMessage(f"there is no column {column!r} in the first line")
         return names.index(column)
     if not _is_heading(cells, column):
-        return next(n for n, cell in enumerate(cells) if "@" in cell)
+        addresses = [n for n, cell in enumerate(cells) if bare_address(cell) is not None]
+        if len(addresses) > 1:
+            raise BadMessage(
+                "the first line has several addresses: write one a line, or headings above them and name one with --column"
+            )
+        return next(iter(addresses), next(n for n, cell in enumerate(cells) if "@" in cell))
     names = [re.sub("[^a-z]", "", cell.lower()) for cell in cells]
     named = [n for n, name in enumerate(names) if name in _NAMES]
     if len(named) != 1:

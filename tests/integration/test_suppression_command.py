@@ -1,18 +1,24 @@
 """`mailstreams suppressions` as an operator runs it."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Coroutine
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streams.adapters.postgres import Database
-from streams.domain.addresses import recipient_key
+from streams.adapters.queries import query
+from streams.adapters.suppression_admin import By, SuppressionAdmin, Where
+from streams.domain.addresses import RecipientKey, recipient_key
 from tests.conftest import SALT
 from tests.integration.outbox_rows import execute, fetch, make_row
+from tests.integration.relay_setup import eventually
 from tests.integration.suppression_truth import keys_whose_last_record_differs
 
 pytestmark = pytest.mark.servers
@@ -25,7 +31,7 @@ class Command:
 
     def __init__(self, dsn: str) -> None:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("MAILSTREAMS_")}
-        self._environment = kept | {
+        self.environment = kept | {
             "MAILSTREAMS_POSTGRES_DSN": dsn,
             "MAILSTREAMS_RECIPIENT_SALT": SALT.decode(),
             "AWS_REGION": "eu-central-1",
@@ -34,7 +40,7 @@ class Command:
     def run(self, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "streams", "suppressions", *arguments],
-            env=self._environment | changes,
+            env=self.environment | changes,
             capture_output=True,
             text=True,
             timeout=60,
@@ -161,6 +167,70 @@ async def test_a_bad_line_imports_nothing_unless_it_may_be_left_out(
     assert (done["added"], done["left_out"]) == (2, 1)
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+async def test_bytes_on_standard_input_that_are_no_text_import_nothing(
+    command: Command, database: Database, locale: str
+) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "streams", "suppressions", "import", "-", *BY],
+        env=command.environment | {"LC_ALL": locale},
+        input=b"\xef\xbb\xbfann@example.com\nj\xf6rg@example.com\n",
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"is not UTF-8 text, nothing was imported" in done.stderr
+    assert await execute(database, "SELECT count(*) FROM suppression") == 0
+
+
+async def test_pages_show_every_row_of_every_recipient(
+    command: Command, database: Database
+) -> None:
+    await execute(
+        database,
+        "INSERT INTO suppression (recipient_key, tenant, reason) SELECT md5(n::text), t, 'manual' FROM generate_series(1, 5) AS n, unnest(ARRAY['a', 'b', 'c']) AS t",
+    )
+    seen: list[tuple[str, str]] = []
+    while page := command.json("list", "--limit", "4", *(("--after", seen[-1][0]) if seen else ()))[
+        "suppressions"
+    ]:
+        seen += [(row["recipient_key"], row["tenant"]) for row in page]
+    assert len(seen) == 15
+    assert seen == sorted(set(seen))
+
+
+@pytest.mark.parametrize("how", ["add", "import"])
+async def test_a_suppression_by_hand_and_a_lift_wait_for_each_other_in_one_order(
+    database: Database, how: str
+) -> None:
+    ann = RecipientKey(key("ann@example.com"))
+    admin, by = SuppressionAdmin(database), By(whom="Ann", why="she asked")
+    day = timedelta(days=1)
+    await admin.add(ann, Where(), by, day)
+    async with database.transaction() as lifting:
+        await lifting.execute(query("lock_suppressions"), [ann])
+        if how == "add":
+            work: Coroutine[Any, Any, object] = admin.add(ann, Where(), by, None)
+        else:
+            work = admin.import_keys([ann], Where(), by, lasting=None, left_out=lambda: 0)
+        adding = asyncio.create_task(work)
+
+        async def waits() -> bool:
+            waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            return bool(await execute(database, waiting))
+
+        await eventually(waits)
+        lifted = await lifting.fetch(
+            query("lift_recipient"), *(ann, "*", "*", "*", "Bob", "a mistake", None)
+        )
+    assert [row["reason"] for row in lifted] == ["manual"]
+    await adding
+    assert await execute(database, "SELECT count(*) FROM suppression WHERE expires IS NULL") == 1
+    assert await keys_whose_last_record_differs(database) == 0
+
+
 async def test_asking_for_the_provider_list_again_is_seen(
     command: Command, database: Database
 ) -> None:
@@ -179,6 +249,7 @@ async def test_asking_for_the_provider_list_again_is_seen(
     [
         (("list", "nobody"), "'nobody' is neither a mail address nor a recipient key"),
         (("list", "--reason", "spite"), "the reasons are hard-bounce, complaint"),
+        (("list", "--after", "ann"), "--after 'ann': a recipient key has 32 hex digits"),
         (("lift", "nobody", *BY), "neither a mail address nor a recipient key"),
         (("lift", "a@example.com", "--reason", "spite", *BY), "the reasons are"),
         (("lift", "a@example.com", "--lane", "express", *BY), "the lanes are transactional, bulk"),
@@ -204,6 +275,8 @@ def test_files_without_addresses_are_refused_in_a_sentence(
     table.write_text("name,town\nAnn,Ulm\n")
     binary.write_bytes(b"a@example.com\n\xff\xfe\n")
     assert "neither an address nor one column" in command.refusal("import", str(table), *BY)
+    table.write_text("ann@example.com,bob@example.com\n")
+    assert "has several addresses" in command.refusal("import", str(table), *BY)
     assert "is not UTF-8 text, nothing was imported" in command.refusal("import", str(binary), *BY)
 
 
