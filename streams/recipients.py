@@ -30,7 +30,9 @@ FRESH: Final = timedelta(minutes=2)
 MATCH_EVERY_S: Final = 2.0
 COUNT_EVERY_S: Final = 5.0
 PAGE: Final = 1000
+FRESH_PAGES: Final = 20
 HALTED_PAUSE_S: Final = 5.0
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -65,7 +67,8 @@ class Recipients:
         self._running = False
         self._batch: Batch | None = None
         self._halted = False
-        self._looked_until = datetime.min.replace(tzinfo=UTC)
+        self._fresh_until = _LONG_AGO
+        self._looked_until = _LONG_AGO
 
     async def start(self) -> None:
         self._stopping.clear()
@@ -162,9 +165,16 @@ class Recipients:
         await self._consumer.stop()
 
     async def match_unmatched_events(self) -> float:
-        """Folds kept events again whose message is known by now: the fresh ones every time, the older ones page by page."""
+        """Folds kept events again whose message is known by now: the fresh ones every time, the older ones page by page.
+
+        Of very many fresh ones, which are of somebody else's mail, the next time goes on where this one ends.
+        """
         now = datetime.now(UTC)
-        await self._match(after=now - FRESH, before=now)
+        for _ in range(FRESH_PAGES):
+            fresh_end = await self._match(after=max(self._fresh_until, now - FRESH), before=now)
+            self._fresh_until = fresh_end or _LONG_AGO
+            if fresh_end is None:
+                break
         oldest = now - UNMATCHED_FOR
         page_end = await self._match(after=max(self._looked_until, oldest), before=now - FRESH)
         self._looked_until = page_end or oldest

@@ -197,6 +197,20 @@ async def test_an_unmatched_event_is_matched_once_its_attempt_appears(
     assert states == [{"tenant": "*", "complaint": None}, {"tenant": "shop", "complaint": START}]
 
 
+async def test_an_event_is_matched_soon_behind_thousands_that_are_of_somebody_elses_mail(
+    database: Database,
+) -> None:
+    await execute(
+        database,
+        "INSERT INTO email_event (event_id, recipient_key, type, at, provider_message_id, payload) SELECT 'other' || n, md5(n::text), 'delivered', now(), 'other' || n, '{}' FROM generate_series(1, 2500) AS n",
+    )
+    row = await make_row(database, "submitted")
+    await apply(database, event(EventType.DELIVERED, row, tagged=False, provider_message_id="p-1"))
+    await execute(database, "UPDATE email_attempt SET provider_message_id = 'p-1'")
+    await matching_stage(database).match_unmatched_events()
+    assert (await outcome(database, row))["delivered_at"] == START
+
+
 async def test_the_gauge_of_unmatched_events_ends_at_zero(database: Database) -> None:
     row = await make_row(database, "submitted", tenant="shop")
     await apply(database, event(EventType.DELIVERED, row, tagged=False, provider_message_id="p-1"))
