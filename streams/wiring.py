@@ -339,11 +339,14 @@ async def reclassify(
 ) -> Report:
     """Runs these bounce rules, the newest if none are named, over the stored evidence."""
     from streams.adapters.facts_store import PLANNER, EvidenceStore
+    from streams.domain.address_lists import is_recipient_key
     from streams.domain.addresses import RecipientKey
     from streams.domain.bounce_rules import RULE_VERSIONS
     from streams.reclassify import reclassify_all
 
     rules = RULE_VERSIONS.get(max(RULE_VERSIONS) if rules_version is None else rules_version)
+    if after is not None and not is_recipient_key(after):
+        raise Misconfigured(f"--after {after!r}: a recipient key has 32 hex digits, 0-9 and a-f")
     if rules is None:
         known = ", ".join(map(str, sorted(RULE_VERSIONS)))
         raise Misconfigured(f"there are no bounce rules of version {rules_version}, only {known}")

@@ -1,5 +1,7 @@
 """Another version of the bounce rules over what the fold has stored in a real PostgreSQL."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -193,6 +195,36 @@ async def test_the_version_that_was_folded_with_changes_nothing(database: Databa
     report = await run(database, RULES)
     assert (report.recipients, report.changed) == (7, 0)
     assert await rows_of(database) == before
+
+
+async def test_a_complaint_about_the_only_person_mailed_stays_attributed(
+    database: Database,
+) -> None:
+    """Whatever else the report names: how many people the mail went to counts in the fold and here alike."""
+    row = await make_row(database, "submitted", recipient="ann@example.com")
+    named = [{"emailAddress": row.key}, {"emailAddress": "f" * 32}]
+    raw = {"mail": {"destination": [row.key]}, "complaint": {"complainedRecipients": named}}
+    await apply(database, complained(row, raw=raw))
+    before = await fetch(database, "SELECT * FROM suppression")
+    assert [one["unattributed"] for one in before] == [False]
+    report = await run(database, RULES)
+    assert (report.recipients, report.changed) == (1, 0)
+    assert await fetch(database, "SELECT * FROM suppression") == before
+
+
+def test_a_place_to_go_on_from_that_is_no_recipient_key_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "streams", "reclassify", "--after", "ann"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert (
+        done.stderr.strip()
+        == "mailstreams: --after 'ann': a recipient key has 32 hex digits, 0-9 and a-f"
+    )
 
 
 async def test_a_run_that_was_broken_off_goes_on_where_it_was(
