@@ -111,6 +111,7 @@ _DELAYS: Final = {
 }
 _COMPLAINTS: Final = frozenset(("abuse", "auth-failure", "fraud", "not-spam", "other", "virus"))
 _STATUS: Final = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.]*\d)")
+_WORDS: Final = re.compile(r"[\s<>()\[\]\",;:]+")
 _BARELY_SAID: Final = frozenset((None, BounceReason.POLICY))
 
 
@@ -132,7 +133,8 @@ def classify_bounce(
         return kind, BounceReason.AUTO_REPLY
     code = smtp_status(status, diagnostic)
     reason = _reason(code, diagnostic, classes)
-    if reason is BounceReason.OTHER and sub == "noemail":
+    # Only the status gainsays SES here: single words of the text would, wherever somebody is called spam.reports.
+    if sub == "noemail" and (code is None or _said(code, classes) in (None, BounceReason.OTHER)):
         reason = BounceReason.MAILBOX_UNKNOWN
     return _refined(kind, code, reason, classes), reason
 
@@ -178,7 +180,8 @@ def _reason(
 ) -> BounceReason:
     said = None if code is None else _said(code, classes)
     if said in _BARELY_SAID and diagnostic:
-        text = diagnostic.lower()
+        # An address tells whom it was for, not why it came back.
+        text = " ".join(word for word in _WORDS.split(diagnostic.lower()) if "@" not in word)
         hinted = next((reason for pattern, reason in classes.hints if pattern.search(text)), None)
         said = hinted or said
     return said or BounceReason.OTHER
