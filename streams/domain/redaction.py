@@ -1,6 +1,7 @@
 """Provider payloads made fit for a topic: addresses become recipient keys wherever they stand, contents are dropped, size is bounded."""
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from itertools import islice
@@ -34,7 +35,7 @@ _DROPPED: Final = ("headers", "commonheaders", "subject", "ipaddress", "content"
 _SENDER: Final = ("source", "sourcearn", "returnpath")
 _ADDRESSES: Final = ("emailaddress", "destination", "recipients")
 # Sentences of other mail servers: they may name a mailbox without its domain.
-_PROSE: Final = ("diagnosticcode", "smtpresponse", "errormessage")
+_PROSE: Final = ("diagnosticcode", "smtpresponse", "errormessage", "status")
 _HEADER_ADDRESSES: Final = ("from", "sender", "to", "cc", "bcc", "replyto")
 _FIELDS: Final = {
     **dict.fromkeys(_DROPPED + _SENDER, Field.DROPPED),
@@ -63,6 +64,12 @@ _NOT_WORD: Final = r"\s<>\"'&?#/=,;\x00-\x1f"
 _ENCODED_ADDRESS: Final = re.compile(
     rf"(?<![^{_NOT_WORD}])[^{_NOT_WORD}]+?%(?:25){{0,3}}40[^{_NOT_WORD}]+"
 )
+# What some write between the two parts of an address instead of the sign: return paths, quoted-printable, people.
+_SEPARATOR: Final = (
+    r"(?:=(?:40)?|_40|#|\\u0040|\s+@\s*|\s*@\s+|\s+at\s+|\s*[(\[{<]\s*(?:at|@)\s*[)\]}>]\s*)"
+)
+# A part of a path that is no word can be a token, or tell who clicked.
+_WORD_OF_PATH: Final = re.compile(r"(?:[A-Za-z]{1,24}(?:[_-][A-Za-z]{1,24})*(?:\.[a-z]{2,5})?)?")
 
 
 class Redactor:
@@ -73,8 +80,12 @@ class Redactor:
 
     def __init__(self, salt: bytes, addresses: Iterable[str] = ()) -> None:
         self._salt = salt
-        folded = dict.fromkeys(map(normalise, addresses))
-        self._known = {address: recipient_key(address, salt) for address in folded}
+        given = [(address, normalise(address)) for address in addresses]
+        self._known = {
+            address: recipient_key(address, salt) for address in dict.fromkeys(n for _, n in given)
+        }
+        self._parts = [address.rpartition("@")[::2] for address in self._known]
+        self._packed = {_packed(text): self._known[pair[1]] for pair in given for text in pair}
         self._room = MAX_PAYLOAD
 
     def key(self, spelled: str) -> RecipientKey:
@@ -86,7 +97,7 @@ class Redactor:
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """The text without addresses, control characters and lone surrogates, at most so long."""
-        if len(text) <= limit and _PLAIN.fullmatch(text):
+        if len(text) <= limit and _PLAIN.fullmatch(text) and not self._hints_at_known(text):
             return text
         if len(text) > limit:
             # An address that the cut may have halved goes too.
@@ -96,10 +107,10 @@ class Redactor:
             text = _WRITTEN_AT.sub("@", text)
         if "%" in text:
             text = _ENCODED_ADDRESS.sub(self._encoded, text)
+        if self._hints_at_known(text):
+            text = self._without_known(text)
         if "@" in text:
             text = _LEFT_OVER.sub("…", _ADDRESS.sub(self._replaced, text))
-        if "=" in text:
-            text = self._without_return_paths(text)
         return text[: limit + 1]
 
     def prose(self, text: str) -> str:
@@ -114,13 +125,17 @@ class Redactor:
         return clean[: MAX_TEXT + 1]
 
     def link(self, url: str) -> str:
-        """Scheme, host and path: a query or fragment may carry tokens and whom the link was made for."""
+        """Scheme, host and the words of the path: the rest may be a token, or tell whom the link was made for."""
         try:
             parts = urlsplit(url)
         except ValueError:
             return ""
         host = parts.netloc.rpartition("@")[2]
-        return self.text(f"{parts.scheme}://{host}{parts.path}" if host else parts.scheme)
+        if not host:
+            return self.text(parts.scheme)
+        words = parts.path[:MAX_TEXT].split("/")
+        path = "/".join(word if _WORD_OF_PATH.fullmatch(word) else "…" for word in words)
+        return self.prose(f"{parts.scheme}://{host}{path}")
 
     def value(self, value: object, field: Field = Field.TEXT, depth: int = 0) -> Any:
         """The redacted value; None for what is too deep or beyond the bound."""
@@ -162,6 +177,8 @@ class Redactor:
             return False
         if len(written) > MAX_TEXT or written.translate(None, _PLAIN_JSON):
             return False
+        if self._hints_at_known(written.decode()):
+            return False
         inner_mappings = written.count(b"{") - 1
         nested = []
         if inner_mappings:
@@ -200,10 +217,28 @@ class Redactor:
             word = unquote(word)
         return self.key(word)
 
-    def _without_return_paths(self, text: str) -> str:
-        """Known addresses in the form of variable envelope return paths: user=example.com."""
-        for address, key in self._known.items():
-            path = address.replace("@", "=")
-            if path in normalise(text):
-                text = re.sub(re.escape(path), key, text, flags=re.IGNORECASE)
+    def _hints_at_known(self, text: str) -> bool:
+        """Whether both parts of a known address stand in it, or a known address in Base64."""
+        folded = text.lower()
+        return any(domain in folded and local in folded for local, domain in self._parts) or any(
+            packed in text for packed in self._packed
+        )
+
+    def _without_known(self, text: str) -> str:
+        """Known addresses in the forms that have no sign of their own: user=example.com, user at example.com, Base64."""
+        folded = text.lower()
+        for (local, domain), key in zip(self._parts, self._known.values(), strict=True):
+            if local in folded and domain in folded:
+                here, there = re.escape(local), re.escape(domain)
+                forms = rf"{here}{_SEPARATOR}{there}|(?<![\w.-]){there}!{here}"
+                text = re.sub(forms, key, text, flags=re.IGNORECASE)
+        for packed, key in self._packed.items():
+            if packed in text:
+                text = re.sub(rf"[\w+/-]*{re.escape(packed)}[\w+/=-]*", key, text)
         return text
+
+
+def _packed(address: str) -> str:
+    """What of the address in Base64 does not depend on what follows."""
+    whole = address.encode(errors="replace")
+    return b64encode(whole[: len(whole) // 3 * 3]).decode() or address

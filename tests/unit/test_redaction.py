@@ -1,6 +1,7 @@
 """What is published of a provider's payload holds no address and no content, and has a bound."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import orjson
@@ -112,13 +113,59 @@ def test_control_characters_and_lone_surrogates_are_replaced() -> None:
     [
         ("https://example.com/a/b?token=SECRET&e=user1%40example.com#f", "https://example.com/a/b"),
         ("https://user:password@example.com/", "https://example.com/"),
-        ("https://example.com/u/user1@example.com", f"https://example.com/u/{KEY}"),
+        ("https://example.com/u/user1@example.com", "https://example.com/u/…"),
+        ("https://example.com/reset/MQ/c8x-3fa9b7d1e0/", "https://example.com/reset/MQ/…/"),
+        (
+            "https://example.com/en/order-history/index.html",
+            "https://example.com/en/order-history/index.html",
+        ),
+        (
+            "https://example.com/unsubscribe/dXNlcjFAZXhhbXBsZS5jb20",
+            "https://example.com/unsubscribe/…",
+        ),
+        ("https://example.com/users/user1/settings", "https://example.com/users/…/settings"),
+        ("https://example.com/" + "a" * 40, "https://example.com/…"),
         ("mailto:user1@example.com", "mailto"),
         ("http://[bad", ""),
     ],
 )
-def test_a_link_keeps_host_and_path_alone(link: str, expected: str) -> None:
+def test_a_link_keeps_host_and_words_of_the_path_alone(link: str, expected: str) -> None:
+    """What is no word may be a token: a link to reset a password has it there."""
     assert redactor().value({"link": link}) == {"link": expected}
+
+
+@pytest.mark.parametrize("field", ["userAgent", "diagnosticCode", "reportingMTA", "link", "status"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "{local}=40{domain}",
+        "=?utf-8?Q?{local}=40{domain}?=",
+        "{local}_40{domain}",
+        "{local}#{domain}",
+        "{local} at {domain}",
+        "{local}(at){domain}",
+        "{local} [AT] {domain}",
+        "{local} @ {domain}",
+        "{local}\\u0040{domain}",
+        "{domain}!{local}",
+        "SRS0=x=y={domain}={local}@fwd.example",
+        "{local}%{domain}@relay.example",
+        "{base64}",
+        "id={base64}&x",
+    ],
+)
+@pytest.mark.parametrize("address", [USER, "Jane.Doe+x@mail.example.net", "ann@example.org"])
+def test_a_known_address_is_found_however_it_is_written(
+    address: str, written: str, field: str
+) -> None:
+    local, _, domain = address.partition("@")
+    base64 = b64encode(address.encode()).decode()
+    text = written.format(local=local, domain=domain, base64=base64)
+    if field == "link":
+        text = f"https://links.example/x/{text}"
+    found = json.dumps(Redactor(SALT, [address]).value({field: text}))
+    assert base64.rstrip("=") not in found
+    assert local.lower() not in found.lower() or domain not in found.lower()
 
 
 def test_contents_and_openers_are_dropped_at_every_depth() -> None:
