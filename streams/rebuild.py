@@ -29,6 +29,8 @@ from streams.reclassify import decide
 log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 30.0
+# Longer than the stage takes between two looks at unmatched events.
+SECOND_LOOK_S: Final = 5.0
 _LOOK_S: Final = 0.5
 _PAGE: Final = 1000
 _MENDED_AT_ONCE: Final = 200
@@ -55,12 +57,14 @@ class Rebuild:
         scratch: Scratch,
         live: LiveFacts,
         patience_s: float = PATIENCE_S,
+        second_look_s: float = SECOND_LOOK_S,
         told: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self._past = past
         self._scratch = scratch
         self._live = live
         self._patience_s = patience_s
+        self._second_look_s = second_look_s
         self._told = told
         self._unreadable = 0
         self._of = 0
@@ -69,7 +73,12 @@ class Rebuild:
         """Compares, and changes nothing. Unavailable if the stage recipients is behind the topic's end for too long."""
         records = await self._rebuild()
         await self._all_folded()
+        await self._finish()
         comparison, changed = await self._compare()
+        if not comparison.is_equal:
+            # The stage may just be about to match an event that the rebuilt facts have matched already.
+            await asyncio.sleep(self._second_look_s)
+            comparison, changed = await self._compare()
         return self._end(
             Rebuilt(
                 records=records,
@@ -84,6 +93,7 @@ class Rebuild:
         """Folds the topic's past into the live tables too, then derives again what still differs."""
         records = await self._rebuild()
         folded = await self._fold_all(self._live, "folded into the live tables")
+        await self._finish()
         mended = 0
         comparison, changed = await self._compare()
         for _ in range(_ROUNDS):
@@ -109,9 +119,12 @@ class Rebuild:
     async def _rebuild(self) -> int:
         await self._scratch.begin()
         self._of = await self._past.capture()
-        records = await self._fold_all(self._scratch, "rebuilt")
+        return await self._fold_all(self._scratch, "rebuilt")
+
+    async def _finish(self) -> None:
+        """Messages that became known meanwhile are known to the live facts: only now to the rebuilt ones too."""
+        await _match(self._scratch)
         await self._scratch.finish()
-        return records
 
     async def _fold_all(self, where: Folding, what: str) -> int:
         """Folds every record that was captured; how many there were."""
