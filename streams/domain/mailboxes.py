@@ -1,6 +1,7 @@
 """Mail addresses as mail systems spell them."""
 
 import re
+from encodings.idna import nameprep
 from typing import Final
 
 from streams.domain.addresses import normalise
@@ -14,6 +15,8 @@ _PLAIN: Final = re.compile(
 _PREFIX: Final = re.compile(r"(?:rfc822|utf-8|smtp|mailto)\s*[;:]\s*", re.IGNORECASE)
 _LAST_ANGLE: Final = re.compile(r"<([^<>]*)>[^<>]*\Z")
 _DOMAIN: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-z:.]+\]")
+_DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
+_DEVIATING: Final = re.compile("([ßẞς])")
 _LOCAL: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s<>()\[\]",;:@\\\x00-\x1f\x7f]+', re.DOTALL)
 
 
@@ -129,7 +132,25 @@ def _ascii_domain(domain: str) -> str | None:
     if not domain or len(domain) > 255:
         return None
     try:
-        text = domain.lower() if domain.isascii() else domain.encode("idna").decode().lower()
+        text = domain.lower() if domain.isascii() else _punycode(domain)
     except UnicodeError:
         return None
     return text if _DOMAIN.fullmatch(text) else None
+
+
+def _punycode(domain: str) -> str:
+    """The codec has the rules of 2003, by which "straße" is the domain "strasse": somebody else's since those of 2008."""
+    if not _DEVIATING.search(domain):
+        return domain.encode("idna").decode().lower()
+    return ".".join(map(_label, _DOTS.split(domain)))
+
+
+def _label(label: str) -> str:
+    if not _DEVIATING.search(label):
+        return label.encode("idna").decode().lower()
+    parts = _DEVIATING.split(label.replace("ẞ", "ß"))
+    prepared = "".join(part if _DEVIATING.fullmatch(part) else nameprep(part) for part in parts)
+    encoded = "xn--" + prepared.encode("punycode").decode()
+    if len(encoded) > 63:
+        raise UnicodeError("label too long")
+    return encoded

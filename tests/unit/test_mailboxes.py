@@ -40,6 +40,10 @@ def test_every_spelling_is_the_same_address(spelled: str) -> None:
         ("First.Last+tag@Example.com", "First.Last+tag@example.com"),
         ("user@exämple.com", "user@xn--exmple-cua.com"),
         ("user@XN--EXMPLE-CUA.com", "user@xn--exmple-cua.com"),
+        ("user@straße.example", "user@xn--strae-oqa.example"),
+        ("user@STRAẞE.Exämple.com", "user@xn--strae-oqa.xn--exmple-cua.com"),
+        ("user@βόλος。example", "user@xn--nxasmm1c.example"),
+        ("user@strasse.example", "user@strasse.example"),
         ('"first last"@example.com', '"first last"@example.com'),
         ('"a@b<c"@example.com', '"a@b<c"@example.com'),
         ("=?UTF-8?B?SmVzw7pz?=@example.com", "=?UTF-8?B?SmVzw7pz?=@example.com"),
@@ -57,7 +61,7 @@ def test_the_local_part_stays_and_the_domain_is_ascii(spelled: str, address: str
     [
         *("", " ", "@", "user1", "user1@", "@example.com", "<>", "a b@example.com", "a@b@c"),
         *("user@exa mple.com", "user@" + "ü" * 300, "a" * 2000 + "@example.com", "\ud800@x\ud800"),
-        *('"', "(", "<", '"a', "(a@b.c", '\\"@', "a@b..c"),
+        *('"', "(", "<", '"a', "(a@b.c", '\\"@', "a@b..c", "user@" + "ß" * 63),
     ],
 )
 def test_what_is_no_address_is_none(spelled: str) -> None:
