@@ -91,6 +91,8 @@ _SHAPES: Final = {
     "click": Shape(type=EventType.CLICKED, detail="click"),
     "subscription": Shape(type=EventType.UNSUBSCRIBED, detail="subscription"),
 }
+# SES takes 50 recipients a message. Each event of a complaint names all of them, so that the work grows with the square.
+MAX_RECIPIENTS: Final = 250
 _SETUP_SENTENCE: Final = "Successfully validated SNS topic for Amazon SES event publishing."
 _SETUP_TYPE: Final = "amazonsnssubscriptionsucceeded"
 _SEPARATORS: Final = re.compile(r"[\s_-]")
@@ -145,6 +147,8 @@ class _Reader:
     def notice(self) -> Notice:
         if not self._named:
             return _unreadable("no recipient that could be told")
+        if len(self._named) > MAX_RECIPIENTS:
+            return _unreadable("more recipients than a message can have")
         if self._message_id is None and self._fact_time is None and self._feedback_id is None:
             return _unreadable("neither message id, nor feedback id, nor time")
         return Notice(

@@ -16,7 +16,7 @@ from streams.domain.delivery_events import (
     decode,
     encode,
 )
-from streams.domain.ses_events import Notice, NoticeKind, read_notice
+from streams.domain.ses_events import MAX_RECIPIENTS, Notice, NoticeKind, read_notice
 from tests.sns_signing import NOW, SALT, bounce, complaint, delivery, ses_event
 
 ATTEMPT = "0190b2c4-0000-7000-8000-000000000001"
@@ -177,6 +177,20 @@ def test_a_bounce_names_one_of_three_destinations() -> None:
     three = [f"user{n}@example.com" for n in (1, 2, 3)]
     body = ses_event("Bounce", bounce({"emailAddress": "USER2@example.com"}), destination=three)
     assert event(body).recipient_key == key("user2@example.com")
+
+
+@pytest.mark.parametrize("kind", ["Send", "Complaint", "Open"])
+def test_more_recipients_than_a_message_can_have_are_kept_raw(kind: str) -> None:
+    """Events that each name all the others would be a gigabyte."""
+    for count in (MAX_RECIPIENTS, MAX_RECIPIENTS + 1, 5000):
+        everyone = [f"u{n}@example.com" for n in range(count)]
+        detail = {"complainedRecipients": [{"emailAddress": a} for a in everyone]}
+        found = notice(ses_event(kind, detail, destination=everyone))
+        if count > MAX_RECIPIENTS:
+            assert (found.kind, found.events) == (NoticeKind.UNREADABLE, ())
+            assert found.keep_raw == "more recipients than a message can have"
+        else:
+            assert len(found.events) == count
 
 
 def test_recipients_of_one_bounce_may_say_different_things() -> None:
