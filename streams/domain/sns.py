@@ -181,6 +181,8 @@ def _typed(fields: dict[str, Any]) -> Envelope | Refusal:
 def _checked(kind: EnvelopeType, fields: dict[str, Any]) -> Envelope | Refusal:
     if fields["SignatureVersion"] not in SIGNATURE_VERSIONS:
         return Refusal(reason=Reason.UNSUPPORTED_VERSION, detail="SignatureVersion is not 1 or 2")
+    if kind is EnvelopeType.SUBSCRIPTION_CONFIRMATION and not fields["Token"].strip():
+        return Refusal(reason=Reason.MALFORMED, detail="Token is empty")
     timestamp = parse_timestamp(fields["Timestamp"])
     if timestamp is None:
         return Refusal(reason=Reason.MALFORMED, detail="Timestamp is not a time")

@@ -103,6 +103,11 @@ def test_a_confirmation_needs_the_fields_of_its_own(name: str) -> None:
     assert reason(json.dumps(envelope).encode()) is Reason.MALFORMED
 
 
+@pytest.mark.parametrize("token", ["", " ", "\n"])
+def test_a_confirmation_with_an_empty_token_is_malformed(token: str) -> None:
+    assert reason(signed(confirmation(Token=token))) is Reason.MALFORMED
+
+
 @pytest.mark.parametrize("name", ["Signature", "SigningCertURL", "SignatureVersion"])
 def test_an_envelope_without_a_signature_field_is_unsigned(name: str) -> None:
     envelope = json.loads(signed(notification()))
