@@ -51,7 +51,7 @@ class Subscriber:
     """Iterate over it for one event at a time, or over batches(). To ask for the next says that the last is done.
 
     At least once: what was handed out and is not done comes again, to this member or another: after an error, a `break`, a
-    crash, a rebalance. Each fact once, as far as the window of remembered ids reaches; for exactly once give `seen`, which
+    crash, a rebalance; to the next `async for` over the same subscriber too. Each fact once, as far as the window of remembered ids reaches; for exactly once give `seen`, which
     answers with those of the ids that are in your own store, and store the id with your own change. Records that are no
     event, or of a type that is not known, are given to `skipped`, else only counted; neither ends the iteration. Order holds
     within a recipient's partition. One task iterates; tasks of yours for an event have to end before you ask for the next.
@@ -121,6 +121,8 @@ class Subscriber:
         self._stopping = True
 
     def __aiter__(self) -> Self:
+        """A loop that begins anew, as after an error in the last one, is given first what that one had in hand."""
+        self._give_back()
         return self
 
     async def __anext__(self) -> DeliveryEvent:
@@ -129,7 +131,7 @@ class Subscriber:
 
     def batches(self) -> "Batches":
         """The events in batches of 1 to `fetch`; to ask for the next batch says that all of the last are done."""
-        return Batches(lambda: self._next(self._subscription.fetch))
+        return Batches(lambda: self._next(self._subscription.fetch), self._give_back)
 
     async def _next(self, most: int) -> list[DeliveryEvent]:
         consumer = self._consumer
@@ -151,6 +153,10 @@ class Subscriber:
                 await self._fill(consumer)
         finally:
             self._asking = False
+
+    def _give_back(self) -> None:
+        in_hand, self._in_hand = self._in_hand, []
+        self._waiting.extendleft(item for item in reversed(in_hand) if item.progress.held)
 
     def _finish(self) -> None:
         """What is in hand is done. A partition lost meanwhile is in other hands: its progress is in no position any more."""
@@ -260,10 +266,14 @@ class Subscriber:
 class Batches:
     """The iterator of Subscriber.batches()."""
 
-    def __init__(self, following: Callable[[], Awaitable[list[DeliveryEvent]]]) -> None:
+    def __init__(
+        self, following: Callable[[], Awaitable[list[DeliveryEvent]]], begin: Callable[[], None]
+    ) -> None:
         self._following = following
+        self._begin = begin
 
     def __aiter__(self) -> Self:
+        self._begin()
         return self
 
     async def __anext__(self) -> Sequence[DeliveryEvent]:

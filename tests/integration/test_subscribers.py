@@ -162,6 +162,31 @@ async def test_an_error_of_the_caller_leaves_its_event_undone(scene: Scene) -> N
     assert await scene.committed() == 2
 
 
+@pytest.mark.parametrize("in_batches", [False, True])
+async def test_a_loop_begun_anew_after_an_error_loses_nothing(
+    scene: Scene, in_batches: bool
+) -> None:
+    await scene.put(*(event(n) for n in range(20)), partition=0)
+    done: list[str] = []
+    failures = 0
+    async with Subscriber(scene.subscription(fetch=6)) as events, asyncio.timeout(30):
+        while len(done) < 20:
+            try:
+                async for found in events.batches() if in_batches else events:
+                    batch = [found] if isinstance(found, DeliveryEvent) else found
+                    ids = [e.id for e in batch]
+                    if failures < 4 and event(failures * 5).id in ids:
+                        failures += 1
+                        raise ZeroDivisionError
+                    done += ids
+                    if len(done) == 20:
+                        break
+            except ZeroDivisionError:
+                continue
+    assert failures == 4
+    assert done == [event(n).id for n in range(20)]
+
+
 async def test_stop_ends_the_iteration_with_everything_done(scene: Scene) -> None:
     await scene.put(*(event(n) for n in range(5)), partition=0)
     async with Subscriber(scene.subscription()) as events:
