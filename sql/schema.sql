@@ -442,6 +442,9 @@ BEGIN
 END
 $$;
 
+-- Only triggers call it, as its owner: whoever else could, might lock any recipient and fill the feed.
+REVOKE ALL ON FUNCTION announce_suppressions(text[]) FROM PUBLIC;
+
 CREATE FUNCTION suppression_changed() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$

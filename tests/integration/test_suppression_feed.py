@@ -190,3 +190,25 @@ async def fetch_last(database: Database) -> dict[str, int]:
 
 def sequence(record: Any) -> int:
     return int(dict(record.headers)["seq"])
+
+
+async def test_whoever_may_write_the_table_is_announced_and_nobody_announces_without_it(
+    database: Database,
+) -> None:
+    async with database.connection() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            await connection.execute("CREATE ROLE suppresses; CREATE ROLE strange")
+            await connection.execute("GRANT INSERT ON suppression TO suppresses")
+            await connection.execute("SET LOCAL ROLE suppresses")
+            await connection.execute(STATEMENTS[0])
+            await connection.execute("SET LOCAL ROLE strange")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                async with connection.transaction():
+                    await connection.execute("SELECT announce_suppressions(ARRAY['anything'])")
+            await connection.execute("RESET ROLE")
+            told = "SELECT aggregateid FROM outbox_feed WHERE aggregatetype = 'suppressions'"
+            assert [row[0] for row in await connection.fetch(told)] == ["b" * 32]
+        finally:
+            await transaction.rollback()
