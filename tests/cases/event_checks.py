@@ -20,6 +20,8 @@ Expect = Mapping[str, Any]
 _DAY: Final = timedelta(days=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _WORD: Final = re.compile(r"[^\s<>()\[\]{},;:\"'&/]+")
+# SES takes no such local part, so that a product may refuse the insert: nobody is mailed. The suppression is there all the same.
+_NOT_TAKEN_BY_SES: Final = re.compile(r'[^\x00-\x7f].*@|"')
 _ADDRESS: Final = re.compile(r"[\w.+=?-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
 
 
@@ -157,6 +159,8 @@ async def new_sends(expect: Expect, state: RecipientsState) -> list[Difference]:
     found = []
     for address, reasons in stopped:
         row_state, reason = became[address]
+        if row_state == "refused" and _NOT_TAKEN_BY_SES.search(address):
+            continue
         if row_state != "suppressed" or reason not in reasons:
             found.append(
                 Difference(
