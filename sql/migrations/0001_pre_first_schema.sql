@@ -460,6 +460,16 @@ CREATE TRIGGER announce_insert AFTER INSERT ON suppression REFERENCING NEW TABLE
 CREATE TRIGGER announce_update AFTER UPDATE ON suppression REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION suppression_changed();
 CREATE TRIGGER announce_delete AFTER DELETE ON suppression REFERENCING OLD TABLE AS changed_rows FOR EACH STATEMENT EXECUTE FUNCTION suppression_changed();
 
+-- TRUNCATE has no rows to tell: the topic would say for ever what the table does not.
+CREATE FUNCTION refuse_truncate() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+  RAISE EXCEPTION 'TRUNCATE of % cannot be announced', TG_TABLE_NAME USING ERRCODE = 'feature_not_supported', HINT = format('DELETE FROM %I', TG_TABLE_NAME);
+END
+$$;
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON suppression FOR EACH STATEMENT EXECUTE FUNCTION refuse_truncate();
+
 -- Lifts are facts: evidence at or before the time of a lift never suppresses again, newer evidence does. '*' stands for every
 -- recipient, tenant, lane or reason.
 CREATE TABLE suppression_log (

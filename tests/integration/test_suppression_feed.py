@@ -212,3 +212,13 @@ async def test_whoever_may_write_the_table_is_announced_and_nobody_announces_wit
             assert [row[0] for row in await connection.fetch(told)] == ["b" * 32]
         finally:
             await transaction.rollback()
+
+
+async def test_a_truncate_that_nobody_would_hear_of_is_refused(database: Database) -> None:
+    async with database.connection() as connection:
+        await connection.execute(STATEMENTS[0])
+        with pytest.raises(asyncpg.FeatureNotSupportedError) as refused:
+            await connection.execute("TRUNCATE suppression")
+        assert refused.value.hint == "DELETE FROM suppression"
+        assert await connection.fetchval("SELECT count(*) FROM suppression") == 1
+    assert await keys_whose_last_record_differs(database) == 0

@@ -43,9 +43,10 @@ ATTEMPTS = [UUID(f"01900000-0000-7000-8000-0000000000a{n}") for n in range(4)]
 
 async def fresh_rows(database: Database) -> list[Row]:
     """Four messages to the same person: of two tenants, in the states in which events find them."""
+    await execute(database, "DELETE FROM suppression")
     await execute(
         database,
-        "TRUNCATE email_outbox, email_due, email_lease, email_unsettled, dead_letter, email_attempt, email_event, recipient_outcome, recipient_state, suppression, suppressed_recipient, suppression_log, provider_unlisting, outbox_feed",
+        "TRUNCATE email_outbox, email_due, email_lease, email_unsettled, dead_letter, email_attempt, email_event, recipient_outcome, recipient_state, suppressed_recipient, suppression_log, provider_unlisting, outbox_feed",
     )
     states = ("ambiguous", "submitted", "pending", "ambiguous")
     return [
