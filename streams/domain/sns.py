@@ -96,7 +96,8 @@ _HASHES: Final[Mapping[str, hashes.HashAlgorithm]] = {
 SIGNATURE_VERSIONS: Final = frozenset(_HASHES)
 
 _ARN: Final = re.compile(
-    r"arn:(aws|aws-cn|aws-us-gov):sns:([a-z]{2}(?:-[a-z]+)+-\d{1,2}):(\d{12}):([A-Za-z0-9_-]{1,256})"
+    r"arn:(aws|aws-cn|aws-us-gov):sns:([a-z]{2}(?:-[a-z]+)+-\d{1,2}):(\d{12}):([A-Za-z0-9_-]{1,256})",
+    re.ASCII,
 )
 
 
@@ -181,6 +182,9 @@ def _typed(fields: dict[str, Any]) -> Envelope | Refusal:
 def _checked(kind: EnvelopeType, fields: dict[str, Any]) -> Envelope | Refusal:
     if fields["SignatureVersion"] not in SIGNATURE_VERSIONS:
         return Refusal(reason=Reason.UNSUPPORTED_VERSION, detail="SignatureVersion is not 1 or 2")
+    # The string to sign has no quotes: with line breaks here one text of it could be taken apart in two ways.
+    if "\n" in fields["MessageId"]:
+        return Refusal(reason=Reason.MALFORMED, detail="MessageId has a line break")
     if kind is EnvelopeType.SUBSCRIPTION_CONFIRMATION and not fields["Token"].strip():
         return Refusal(reason=Reason.MALFORMED, detail="Token is empty")
     timestamp = parse_timestamp(fields["Timestamp"])

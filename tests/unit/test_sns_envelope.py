@@ -103,6 +103,20 @@ def test_a_confirmation_needs_the_fields_of_its_own(name: str) -> None:
     assert reason(json.dumps(envelope).encode()) is Reason.MALFORMED
 
 
+def test_a_signed_text_is_not_taken_apart_in_another_way() -> None:
+    """Name and value stand on lines of their own, so that a part of Message could pass for the fields that follow it."""
+    whole = json.loads(signed(notification("first\nMessageId\nsecond", MessageId="third")))
+    cut = {**whole, "Message": "first", "MessageId": "second\nMessageId\nthird"}
+    kind = EnvelopeType.NOTIFICATION
+    assert string_to_sign(kind, cut) == string_to_sign(kind, whole)
+    assert reason(json.dumps(cut).encode()) is Reason.MALFORMED
+    subject = json.loads(signed(notification(MessageId="m", Subject="s")))
+    moved = {**subject, "MessageId": "m\nSubject\ns"}
+    del moved["Subject"]
+    assert string_to_sign(kind, moved) == string_to_sign(kind, subject)
+    assert reason(json.dumps(moved).encode()) is Reason.MALFORMED
+
+
 @pytest.mark.parametrize("token", ["", " ", "\n"])
 def test_a_confirmation_with_an_empty_token_is_malformed(token: str) -> None:
     assert reason(signed(confirmation(Token=token))) is Reason.MALFORMED
