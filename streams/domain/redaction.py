@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from math import isfinite
@@ -85,7 +85,9 @@ class Redactor:
             address: recipient_key(address, salt) for address in dict.fromkeys(n for _, n in given)
         }
         self._parts = [address.rpartition("@")[::2] for address in self._known]
-        self._packed = {_packed(text): self._known[pair[1]] for pair in given for text in pair}
+        self._packed = {
+            _packed(text): self._known[pair[1]] for pair in given for text in frozenset(pair)
+        }
         self._room = MAX_PAYLOAD
 
     def key(self, spelled: str) -> RecipientKey:
@@ -156,7 +158,19 @@ class Redactor:
             return value if -(2**63) <= value < 2**63 else None
         return value if isinstance(value, float) and isfinite(value) else None
 
+    def mappings(self, *parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The value of each; as a rule one look at all of them is enough."""
+        split = [self._split(part, 1) for part in parts]
+        if self._is_clean([plain for plain, _ in split]):
+            return [plain | special for plain, special in split]
+        return [self._walked(plain, 1) | special for plain, special in split]
+
     def _mapping(self, value: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        plain, special = self._split(value, depth)
+        return self._walked(plain, depth) | special
+
+    def _split(self, value: Mapping[str, Any], depth: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The members that are texts like any other, as they are, and the others, redacted."""
         plain: dict[str, Any] = {}
         special: dict[str, Any] = {}
         for name, member in islice(value.items(), MAX_ITEMS):
@@ -165,26 +179,26 @@ class Redactor:
                 plain[name] = member
             elif field is not Field.DROPPED:
                 special[name] = self.value(member, field, depth)
-        if not self._is_clean(plain):
-            plain = {self._name(n): self.value(member, depth=depth) for n, member in plain.items()}
-        return plain | special
+        return plain, special
 
-    def _is_clean(self, part: Mapping[str, Any]) -> bool:
-        """A small part with nothing to redact, found by one look at its JSON: most are, and the walk is ten times dearer."""
+    def _walked(self, plain: dict[str, Any], depth: int) -> dict[str, Any]:
+        if self._is_clean([plain]):
+            return plain
+        return {self._name(n): self.value(member, depth=depth) for n, member in plain.items()}
+
+    def _is_clean(self, parts: Sequence[Mapping[str, Any]]) -> bool:
+        """Small parts with nothing to redact, found by one look at their JSON: most are, and the walk is ten times dearer."""
         try:
-            written = orjson.dumps(part)
+            written = orjson.dumps(parts)
         except (TypeError, ValueError):
             return False
         if len(written) > MAX_TEXT or written.translate(None, _PLAIN_JSON):
             return False
         if self._hints_at_known(written.decode()):
             return False
-        inner_mappings = written.count(b"{") - 1
-        nested = []
-        if inner_mappings:
-            nested = [member for member in part.values() if isinstance(member, dict)]
-            if inner_mappings > len(nested):
-                return False
+        nested = [m for part in parts for m in part.values() if isinstance(m, dict)]
+        if written.count(b"{") > len(parts) + len(nested):
+            return False
         self._room -= len(written)
         return all(_FIELDS.keys().isdisjoint(map(str.lower, inner)) for inner in nested)
 
@@ -220,9 +234,10 @@ class Redactor:
     def _hints_at_known(self, text: str) -> bool:
         """Whether both parts of a known address stand in it, or a known address in Base64."""
         folded = text.lower()
-        return any(domain in folded and local in folded for local, domain in self._parts) or any(
-            packed in text for packed in self._packed
-        )
+        for local, domain in self._parts:
+            if domain in folded and local in folded:
+                return True
+        return any(packed in text for packed in self._packed)
 
     def _without_known(self, text: str) -> str:
         """Known addresses in the forms that have no sign of their own: user=example.com, user at example.com, Base64."""

@@ -275,16 +275,13 @@ class _Reader:
 
     def _redacted_common(self) -> dict[str, Any]:
         """The payload without what differs between recipients; what matters most first, since the size is bounded."""
-        shape, redact = self._shape, self._redactor.value
+        shape = self._shape
         if shape.recipients is not None:
             self._detail.pop(shape.recipients, None)
         self._mail.pop("destination", None)
+        detail, mail, rest = self._redactor.mappings(self._detail, self._mail, self._rest)
         keys = [self._redactor.key(address) for address in self._destinations[:64]]
-        common = {
-            shape.detail: redact(self._detail),
-            "mail": {"destination": keys, **(redact(self._mail) or {})},
-            **(redact(self._rest) or {}),
-        }
+        common = {shape.detail: detail, "mail": {"destination": keys, **mail}, **rest}
         if any(is_mailbox_simulator(n.address) for n in self._named):
             common["mailbox_simulator"] = True
         return common
