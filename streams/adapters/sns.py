@@ -100,7 +100,7 @@ class SnsCertificates:
     """Certificates by URL: one fetch at a time for each, kept for a day, failures for two seconds.
 
     Failures are kept apart, so that made-up URLs cannot push out a certificate; one that is due for renewal is used
-    as long as nothing newer can be had. One that is not valid now is fetched again after two seconds: another may be
+    as long as nothing newer can be had, and nobody waits for that. One that is not valid now is fetched again after two seconds: another may be
     served by then, or our clock be right.
     """
 
@@ -122,27 +122,29 @@ class SnsCertificates:
 
     async def get(self, url: str) -> Certificate:
         """The certificate; Unavailable if there is none now, BadMessage if it is none that can be taken."""
-        kept = self._kept.get(url)
+        kept, failed = self._kept.get(url), self._failed.get(url)
         if kept is not None and self._clock() < kept.until:
             self._kept.move_to_end(url)
             return _told(kept)
-        failed = self._failed.get(url)
-        if failed is None or self._clock() >= failed.until:
-            try:
-                return await self._fetched(url)
-            except Unavailable:
-                if kept is None:
-                    raise
-        return _told(kept or failed)
+        is_due = failed is None or self._clock() >= failed.until
+        if kept is not None and self._is_valid(kept):
+            if is_due:
+                self._fetching(url)
+            return _told(kept)
+        # A request that gives up does not take the fetch away from the others.
+        return await asyncio.shield(self._fetching(url)) if is_due else _told(failed)
 
-    async def _fetched(self, url: str) -> Certificate:
+    def _is_valid(self, kept: _Kept) -> bool:
+        return isinstance(kept.found, Certificate) and kept.found.valid_at(self._now())
+
+    def _fetching(self, url: str) -> "asyncio.Task[Certificate]":
+        """The fetch that is under way; begins one if none is."""
         task = self._fetches.get(url)
         if task is None:
             task = asyncio.create_task(self._fetch(url), name="sns-certificate")
             self._fetches[url] = task
             task.add_done_callback(lambda done: self._finished(url, done))
-        # A request that gives up does not take the fetch away from the others.
-        return await asyncio.shield(task)
+        return task
 
     def _finished(self, url: str, task: "asyncio.Task[Certificate]") -> None:
         self._fetches.pop(url, None)

@@ -136,6 +136,12 @@ def numbered(number: int) -> str:
     return f"https://{HOST}/SimpleNotificationService-{number:032x}.pem"
 
 
+async def settled() -> None:
+    """Lets fetches that are not waited for come to their end."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 async def test_a_burst_fetches_a_certificate_once() -> None:
     source = Source(certificate())
     source.gate.clear()
@@ -182,11 +188,44 @@ async def test_a_certificate_due_for_renewal_serves_until_there_is_a_newer_one()
     certificates = SnsCertificates(source, clock=clock, now=lambda: NOW)
     first = await certificates.get(CERTIFICATE_URL)
     clock.now += KEEP_S
-    assert await certificates.get(CERTIFICATE_URL) is first
-    assert await certificates.get(CERTIFICATE_URL) is first
+    for _ in range(3):
+        assert await certificates.get(CERTIFICATE_URL) is first
+        await settled()
     assert len(source.fetched) == 2
     clock.now += KEEP_FAILURE_S
+    await certificates.get(CERTIFICATE_URL)
+    await settled()
     assert await certificates.get(CERTIFICATE_URL) is not first
+    assert len(source.fetched) == 3
+
+
+async def test_nobody_waits_for_the_renewal_of_a_certificate() -> None:
+    source, clock = Source(certificate()), Clock()
+    certificates = SnsCertificates(source, clock=clock, now=lambda: NOW)
+    first = await certificates.get(CERTIFICATE_URL)
+    clock.now += KEEP_S
+    source.gate.clear()
+    async with asyncio.timeout(1):
+        for _ in range(100):
+            assert await certificates.get(CERTIFICATE_URL) is first
+    await settled()
+    assert len(source.fetched) == 2
+    await certificates.stop()
+
+
+async def test_one_that_has_expired_is_our_trouble_while_no_newer_one_can_be_had() -> None:
+    """Refused for good would be an event lost because of a host that does not answer."""
+    source, clock = Source(certificate(days=(-1, 1)), Unavailable("busy"), certificate()), Clock()
+    now = [NOW]
+    certificates = SnsCertificates(source, clock=clock, now=lambda: now[0])
+    await certificates.get(CERTIFICATE_URL)
+    clock.now += KEEP_S
+    now[0] += timedelta(days=2)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await certificates.get(CERTIFICATE_URL)
+    clock.now += KEEP_FAILURE_S
+    assert (await certificates.get(CERTIFICATE_URL)).valid_at(now[0])
 
 
 @pytest.mark.parametrize("days", [(-3, -1), (1, 3)], ids=["expired", "not yet valid"])
@@ -210,6 +249,7 @@ async def test_a_certificate_is_kept_no_longer_than_it_is_valid() -> None:
     assert len(source.fetched) == 1
     clock.now += 1
     await certificates.get(CERTIFICATE_URL)
+    await settled()
     assert len(source.fetched) == 2
 
 
