@@ -34,7 +34,10 @@ def client_options(bootstrap_servers: str, client_id: str) -> dict[str, Any]:
 async def create_topics(
     bootstrap_servers: str, topics: Topics, *, partitions: int, replication_factor: int
 ) -> list[str]:
-    """Makes the topics that are missing and returns their names; Misconfigured if one has another number of partitions."""
+    """Makes the topics that are missing and returns their names; Misconfigured if one has another number of partitions.
+
+    Unavailable when the broker cannot be asked, or is about to delete or to make one of them.
+    """
     async with kafka_errors():
         admin = AIOKafkaAdminClient(**client_options(bootstrap_servers, "mailstreams-migrate"))
         try:
@@ -57,6 +60,8 @@ async def create_topics(
             await admin.close()
     for topic in described:
         found = len(topic["partitions"])
+        if not found:
+            raise Unavailable(f"topic {topic['topic']} is being deleted or not there yet")
         if not topic["topic"].endswith(".unreadable") and found != partitions:
             raise Misconfigured(
                 f"topic {topic['topic']} has {found} partitions and MAILSTREAMS_PARTITIONS is {partitions}: "
