@@ -144,9 +144,11 @@ async def test_topic_that_is_made_anew_is_followed_again_without_a_restart(
     await admin.start()
     try:
         await admin.delete_topics([topics.suppressions])
+        deadline = time.monotonic() + 20
+        while topics.suppressions in await admin.list_topics():
+            assert time.monotonic() < deadline
     finally:
         await admin.close()
-    deadline = time.monotonic() + 20
     while True:  # the name is free again only after a moment
         try:
             await create_topics(
