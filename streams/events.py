@@ -191,9 +191,7 @@ class Events:
         self._refusals.tell(verdict)
         if reason is Reason.PUBLISH_FAILED:
             self.health.not_ready("kafka", "an event could not be published")
-        answer = web.Response(
-            body=f"{reason}\n".encode(), status=reason.status, headers=_PLAIN_TEXT
-        )
+        answer = web.Response(body=_TEXTS[reason], status=reason.status, headers=_PLAIN_TEXT)
         if reason is Reason.UNAUTHORIZED:
             answer.headers[hdrs.WWW_AUTHENTICATE] = CHALLENGE
         if not request.content.is_eof():
@@ -306,6 +304,7 @@ def _continue(request: web.BaseRequest) -> None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
+_TEXTS = {reason: f"{reason}\n".encode() for reason in Reason}
 _PLAIN_TEXT = {hdrs.CONTENT_TYPE: "text/plain; charset=utf-8"}
 _TOO_LARGE = Verdict(reason=Reason.TOO_LARGE, detail="the body has more than 1,600 KiB")
 _UNAUTHORIZED = Verdict(reason=Reason.UNAUTHORIZED, detail="no credentials that we know")

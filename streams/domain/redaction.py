@@ -80,14 +80,15 @@ class Redactor:
 
     def __init__(self, salt: bytes, addresses: Iterable[str] = ()) -> None:
         self._salt = salt
-        given = [(address, normalise(address)) for address in addresses]
-        self._known = {
-            address: recipient_key(address, salt) for address in dict.fromkeys(n for _, n in given)
-        }
+        self._known: dict[str, RecipientKey] = {}
+        self._packed: dict[str, RecipientKey] = {}
+        for spelled in addresses:
+            address = normalise(spelled)
+            key = self._known.get(address) or recipient_key(address, salt)
+            self._known[address] = self._packed[_packed(address)] = key
+            if spelled != address:
+                self._packed[_packed(spelled)] = key
         self._parts = [address.rpartition("@")[::2] for address in self._known]
-        self._packed = {
-            _packed(text): self._known[pair[1]] for pair in given for text in frozenset(pair)
-        }
         self._room = MAX_PAYLOAD
 
     def key(self, spelled: str) -> RecipientKey:
