@@ -73,7 +73,7 @@ def read_ledger(ledger: Iterable[Mapping[str, Any]], keys: Mapping[str, str]) ->
                 who = (fact.outbox_id, fact.key)
                 facts[fact] += 1
                 columns = filled.setdefault(who, set())
-                if not _is_automatic_reply(call, address, kind):
+                if not (_is_automatic_reply(call, address, kind) or _is_praise(kind, detail)):
                     columns.add(COLUMNS[kind])
                 reason = _suppression(kind, detail)
                 if reason is not None:
@@ -111,10 +111,15 @@ def _is_automatic_reply(call: Mapping[str, Any], address: str, kind: str) -> boo
     return kind == "bounced" and call["outcomes"][address] == "auto-reply"
 
 
+def _is_praise(kind: str, detail: str) -> bool:
+    """It comes as a complaint, and says the opposite."""
+    return kind == "complained" and detail == "not-spam"
+
+
 def _suppression(kind: str, detail: str) -> str | None:
     if kind == "bounced" and detail.startswith("Permanent/"):
         return "hard-bounce"
-    if kind == "complained" and detail != "not-spam":
+    if kind == "complained" and not _is_praise(kind, detail):
         return "complaint"
     return "unsubscribed" if kind == "unsubscribed" else None
 

@@ -109,7 +109,9 @@ _DELAYS: Final = {
     "byoiphostnamelookupunavailable": BounceReason.DNS,
     "sendingdeferral": BounceReason.REPUTATION,
 }
-_COMPLAINTS: Final = frozenset(("abuse", "auth-failure", "fraud", "not-spam", "other", "virus"))
+# The recipient took the mail out of the junk folder: the opposite of a complaint.
+NOT_SPAM: Final = "not-spam"
+_COMPLAINTS: Final = frozenset(("abuse", "auth-failure", "fraud", NOT_SPAM, "other", "virus"))
 _STATUS: Final = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.]*\d)")
 _WORDS: Final = re.compile(r"[\s<>()\[\]\",;:]+")
 _BARELY_SAID: Final = frozenset((None, BounceReason.POLICY))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from streams.domain.addresses import RecipientKey
 from streams.domain.bounce_classes import (
     CLASSES,
+    NOT_SPAM,
     BounceClasses,
     classify_bounce,
     is_label,
@@ -144,7 +145,7 @@ _RULES_1: Final = (
     ),
     Rule(type=EventType.BOUNCED, bounce_types=frozenset((BounceType.TRANSIENT,)), is_soft=True),
     Rule(type=EventType.COMPLAINED, by_provider=True, effect=_PROVIDER),
-    Rule(type=EventType.COMPLAINED, complaint_types=frozenset(("not-spam",))),
+    Rule(type=EventType.COMPLAINED, complaint_types=frozenset((NOT_SPAM,))),
     Rule(
         type=EventType.COMPLAINED,
         effect=Effect(reason=SuppressionReason.COMPLAINT, of_tenant=True),

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from streams.domain.addresses import RecipientKey
+from streams.domain.bounce_classes import NOT_SPAM
 from streams.domain.bounce_rules import ANY, Suppression, by_provider
 from streams.domain.delivery_events import (
     BounceReason,
@@ -182,7 +183,7 @@ def distinct(events: Iterable[DeliveryEvent]) -> list[DeliveryEvent]:
 def outcome_of(placed: Placed) -> RecipientOutcome | None:
     """What this event alone says of its message; None if the message is unknown or nothing happened to it.
 
-    An automatic reply is no bounce, and a complaint that the provider answers for its own list is nobody's.
+    An automatic reply is no bounce, a report of not-spam no complaint, and one that the provider answers for its own list is nobody's.
     """
     event = placed.event
     if placed.outbox_id is None or event.type.is_life_cycle:
@@ -257,6 +258,8 @@ def _complaint_fact(event: DeliveryEvent) -> ComplaintFact | None:
     if event.type is not EventType.COMPLAINED or by_provider(event):
         return None
     complaint = event.complaint
+    if complaint is not None and complaint.type == NOT_SPAM:
+        return None
     return ComplaintFact(
         at=event.time,
         event_id=event.id,

@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
@@ -93,6 +93,7 @@ _SHAPES: Final = {
 }
 # SES takes 50 recipients a message. Each event of a complaint names all of them, so that the work grows with the square.
 MAX_RECIPIENTS: Final = 250
+_AHEAD: Final = timedelta(hours=1)
 _SETUP_SENTENCE: Final = "Successfully validated SNS topic for Amazon SES event publishing."
 _SETUP_TYPE: Final = "amazonsnssubscriptionsucceeded"
 _SEPARATORS: Final = re.compile(r"[\s_-]")
@@ -103,7 +104,7 @@ _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f
 
 
 def read_notice(message: str, *, salt: bytes, received: datetime) -> Notice:
-    """The events of the text in an envelope's Message. `received` is the time of facts that carry none."""
+    """The events of the text in an envelope's Message. `received` is the time of facts that carry none, or one to come."""
     if message.strip() == _SETUP_SENTENCE:
         return Notice(kind=NoticeKind.SETUP)
     try:
@@ -140,9 +141,12 @@ class _Reader:
         )
         self._redactor = Redactor(salt, {*self._destinations, *(n.address for n in self._named)})
         self._message_id = _text(self._mail.get("messageId"))
-        own_time = parse_timestamp(self._detail.get("timestamp"))
-        self._fact_time = own_time or parse_timestamp(self._mail.get("timestamp"))
-        self._time = self._fact_time or received
+        told = (self._detail.get("timestamp"), self._mail.get("timestamp"))
+        times = [time for time in map(parse_timestamp, told) if time is not None]
+        self._fact_time = times[0] if times else None
+        # A time to come would outlast every lift, and end every streak of soft bounces.
+        latest = received + _AHEAD
+        self._time = next((time for time in times if time <= latest), received)
 
     def notice(self) -> Notice:
         if not self._named:

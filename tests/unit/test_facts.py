@@ -81,6 +81,10 @@ def test_a_complaint_that_the_provider_made_up_is_nobodys() -> None:
     assert outcome_of(placed(EventType.COMPLAINED, complaint=complaint)) is None
 
 
+def test_a_report_that_mail_is_no_spam_is_no_complaint() -> None:
+    assert outcome_of(placed(EventType.COMPLAINED, complaint=Complaint(type="not-spam"))) is None
+
+
 def test_an_event_of_an_unknown_message_has_no_outcome() -> None:
     assert outcome_of(Placed(event=placed(EventType.DELIVERED).event)) is None
 

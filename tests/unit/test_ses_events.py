@@ -1,7 +1,7 @@
 """A notification of SES as delivery events."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -395,6 +395,17 @@ def test_a_fact_without_any_time_has_that_of_its_arrival_and_the_same_id() -> No
     later = notice(body, received=NOW.replace(hour=13)).events[0]
     assert first.time == NOW
     assert first.id == later.id
+
+
+@pytest.mark.parametrize(
+    ("ahead_min", "own"), [(59, True), (61, False)], ids=["our clock is slow", "nonsense"]
+)
+def test_a_time_to_come_is_not_believed(ahead_min: int, own: bool) -> None:
+    told = NOW + timedelta(minutes=ahead_min)
+    body = json.dumps(ses_event("Delivery", delivery(timestamp=told.isoformat()), timestamp=None))
+    first = notice(body, received=NOW).events[0]
+    assert first.time == (told if own else NOW)
+    assert first.id == notice(body, received=NOW + timedelta(days=1)).events[0].id
 
 
 def test_a_bounce_without_mail_object_still_tells_its_recipient() -> None:
