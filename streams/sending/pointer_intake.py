@@ -190,9 +190,11 @@ class PointerIntake:
             self._hidden.append(arrival)
 
     def put_back(self, pointers: Sequence[Pointer]) -> None:
-        """Queues them, unless their partitions are no longer ours."""
-        self.queues.put(p for p in pointers if self._is_open(p))
-        self._work.set()
+        """Queues them, unless their partitions are no longer ours, and wakes whoever waits for work if there is any."""
+        open_ones = [p for p in pointers if self._is_open(p)]
+        if open_ones:
+            self.queues.put(open_ones)
+            self._work.set()
 
     # Offsets ----------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from streams.domain.mail_content import send_email_body as make_body
 from streams.domain.templates import Content, Renderer, Template
 from streams.domain.topics import Lane, Topics, unreadable
 from streams.sending import calls
+from streams.sending.dispatch import IDLE_S, Dispatch
 from streams.suppression_table import SuppressionTable
 from tests.integration.sender_rig import (
     Rig,
@@ -193,6 +195,27 @@ async def test_rate_is_kept_by_two_senders_together(rig: Rig) -> None:
     most = max(sum(begin <= at < begin + 1 for at in times) for begin in times)
     assert most <= 22  # 5 % of lateness, and the way to the stub
     assert times[-1] - times[0] < 6
+
+
+async def test_sender_without_work_waits_between_its_steps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: asyncio.Queue[float] = asyncio.Queue()
+    step = Dispatch.step
+
+    async def watched(dispatch: Dispatch) -> float:
+        began.put_nowait(time.monotonic())
+        return await step(dispatch)
+
+    monkeypatch.setattr(Dispatch, "step", watched)
+    await insert(rig.database)
+    async with running(rig.sender()):
+        await rig.all_in("submitted", 1)
+        while not began.empty():
+            began.get_nowait()
+        # The first ones may still have the end of the call and of its outcome for work.
+        times = [await began.get() for _ in range(9)]
+    assert times[-1] - times[3] >= 4 * IDLE_S
 
 
 async def test_message_of_many_recipients_pays_for_all_of_them(
