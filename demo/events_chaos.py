@@ -266,6 +266,8 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if options.messages < 100:
+        parser.error("--messages has to be 100 or more, so that every disturbance meets some")
     directory = Path(tempfile.mkdtemp(prefix="mailstreams-chaos-"))
     name = f"chaos_{os.getpid()}"
     try:
@@ -294,6 +296,7 @@ def main() -> int:
     if faults:
         print(f"logs: {directory}", file=sys.stderr)
         return 1
+    print("every fact of the ledger is in PostgreSQL exactly once", file=sys.stderr)
     shutil.rmtree(directory, ignore_errors=True)
     return 0
 

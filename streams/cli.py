@@ -31,9 +31,9 @@ NOT_BUILT: Final = {
     "dlq": "listing and redrive of dead letters; they stand in table dead_letter and topic mail.dead-letters",
     "pause": "pausing by command; insert into table pause meanwhile",
     "resume": "resuming by command; delete from table pause meanwhile",
-    "replay": "replay by command",
-    "reconcile": "reconciliation with the provider",
-    "erase": "erasure of a recipient",
+    "replay": "replay by command; a pointer that is still in its topic is read again after resetting the offsets of the sender's group, which sends nothing twice",
+    "reconcile": "reconciliation with the provider; mailstreams rebuild compares the facts with the event topic meanwhile",
+    "erase": "erasure of a recipient; there is no way yet that keeps the suppression, so do not delete rows by hand",
 }
 # Reasons of the intake that are trouble of ours; a test holds them and their status together.
 TEMPORARY: Final = (

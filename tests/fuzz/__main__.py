@@ -15,6 +15,8 @@ def main() -> int:
     parser.add_argument("--seed", help="run this seed alone")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     given = parser.parse_args()
+    if given.inputs < 1:
+        parser.error("--inputs has to be 1 or more")
     logging.getLogger().addHandler(logging.NullHandler())
     if given.seed is None:
         seeds = {"mailstreams": (given.inputs + 1) // 2, secrets.token_hex(8): given.inputs // 2}
@@ -22,6 +24,8 @@ def main() -> int:
         seeds = {given.seed: given.inputs}
     found = 0
     for seed, inputs in seeds.items():
+        if not inputs:
+            continue
         report = asyncio.run(campaign(seed, inputs, first=given.first))
         sys.stdout.write("\n".join(report.lines()) + "\n")
         sys.stdout.flush()
