@@ -9,6 +9,7 @@ may run. A rate is permanent bounces among accepted messages, both counted in th
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from tempfile import TemporaryDirectory
 
 import faust
 
@@ -56,7 +57,7 @@ class Seen:
         return True
 
 
-def application() -> faust.App:
+def application(datadir: str) -> faust.App:
     partitions = int(os.environ.get("PARTITIONS", "12"))
     app = faust.App(
         os.environ.get("APP", "bounce-rate"),
@@ -65,6 +66,7 @@ def application() -> faust.App:
         topic_partitions=partitions,
         topic_allow_declare=True,
         store="memory://",
+        datadir=datadir,
         web_enabled=False,
     )
     events = app.topic(os.environ.get("TOPIC", "mail.delivery-events"), value_serializer="raw")
@@ -112,4 +114,5 @@ def report(at: float, domain: str, bounced: int, accepted: int) -> None:
 
 
 if __name__ == "__main__":
-    application().main()
+    with TemporaryDirectory() as unused:  # Faust wants one; the counts are in memory and in Kafka
+        application(unused).main()

@@ -2,19 +2,20 @@
 
     python examples/plain_aiokafka.py --brokers localhost:9092 --group bounces
 
-Ends at SIGINT or SIGTERM; started again it goes on where it was.
+Ends at SIGINT or SIGTERM; started again it goes on where it was. Exit code 1 with one sentence if there is no broker or topic.
 """
 
 import argparse
 import asyncio
 import json
+import logging
 import signal
 import sys
 from collections import OrderedDict
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import CommitFailedError
+from aiokafka.errors import CommitFailedError, KafkaError
 
 BOUNCED = "mailstreams.email.bounced"
 VERSION = "urn:mailstreams:delivery-event:v1"
@@ -68,14 +69,14 @@ async def follow(brokers: str, group: str, topic: str) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     seen = Seen()
     consumer = AIOKafkaConsumer(
-        topic,
         bootstrap_servers=brokers,
         group_id=group,
         enable_auto_commit=False,  # it would commit what is not handled yet
         auto_offset_reset="earliest",  # a new group begins with the oldest event: the topic keeps 30 days
         heartbeat_interval_ms=1000,
     )
-    async with consumer:
+    try:
+        await begin(consumer, brokers, topic)
         while not stopping.is_set():
             batch = await consumer.getmany(timeout_ms=500, max_records=500)
             for records in batch.values():
@@ -85,6 +86,23 @@ async def follow(brokers: str, group: str, topic: str) -> None:
                         handle(event)
             if batch:
                 await commit(consumer)
+    finally:
+        await consumer.stop()
+
+
+async def begin(consumer: AIOKafkaConsumer, brokers: str, topic: str) -> None:
+    """A topic that is not there is told at once; a subscription would ask for it again and again."""
+    log = logging.getLogger("aiokafka")
+    log.setLevel(logging.CRITICAL)  # the sentence below is enough
+    try:
+        await consumer.start()
+        topics = await consumer.topics()
+    except (KafkaError, OSError, ValueError) as error:
+        sys.exit(f"no broker can be reached at {brokers}: {type(error).__name__}")
+    if topic not in topics:
+        sys.exit(f"there is no topic {topic} at {brokers}")
+    log.setLevel(logging.NOTSET)
+    consumer.subscribe([topic])
 
 
 async def commit(consumer: AIOKafkaConsumer) -> None:

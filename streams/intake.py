@@ -19,7 +19,7 @@ from streams.domain.sns import (
     is_genuine,
     read_envelope,
 )
-from streams.domain.sns_certificates import is_allowed_url
+from streams.domain.sns_certificates import fault_of_url
 from streams.domain.topics import Topics
 from streams.ports.events import SigningCertificates, SubscriptionConfirmer
 from streams.ports.kafka_writing import EventPublisher, SetAside
@@ -151,11 +151,9 @@ class Intake:
                 reason=Reason.UNSUPPORTED_VERSION,
                 detail="this SignatureVersion is not in MAILSTREAMS_SNS_SIGNATURE_VERSIONS",
             )
-        if not is_allowed_url(envelope.certificate_url, envelope.topic):
-            return Verdict(
-                reason=Reason.BAD_CERTIFICATE_URL,
-                detail="SigningCertURL is not that of SNS in the topic's region",
-            )
+        fault = fault_of_url(envelope.certificate_url, envelope.topic)
+        if fault is not None:
+            return Verdict(reason=Reason.BAD_CERTIFICATE_URL, detail=fault)
         if envelope.topic.text not in self._settings.topics:
             return _UNKNOWN_TOPIC
         return None

@@ -21,13 +21,20 @@ _SUFFIX: Final = {
 _PATH: Final = re.compile(r"/SimpleNotificationService-[0-9A-Fa-f]{16,128}\.pem")
 
 
-def is_allowed_url(url: str, topic: TopicArn) -> bool:
-    """https, exactly the SNS host of the topic's region and partition, exactly the certificate's path, and nothing else.
+def fault_of_url(url: str, topic: TopicArn) -> str | None:
+    """None if a certificate may be fetched from it, else what is wrong with it. Allowed is https, exactly the SNS host of the
+    topic's region and partition, exactly the certificate's path, and nothing else.
 
     The text is compared, not parsed, so that nothing can be understood in two ways.
     """
     origin = f"https://sns.{topic.region}.{_SUFFIX[topic.partition]}"
-    return url.startswith(origin) and _PATH.fullmatch(url, len(origin)) is not None
+    if not url.startswith("https://"):
+        return "SigningCertURL is not https"
+    if not url.startswith(f"{origin}/"):
+        return "the host of SigningCertURL is not that of SNS in the topic's region"
+    if _PATH.fullmatch(url, len(origin)) is None:
+        return "the path of SigningCertURL is not that of a certificate of SNS"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

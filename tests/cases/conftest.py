@@ -14,7 +14,7 @@ import devservers
 from streams.domain.topics import Topics
 from tests.cases.event_runner import Folding, run_variant
 from tests.cases.http_runner import run_group
-from tests.cases.loading import OWN_DATA, Group, folder, groups, read_folder
+from tests.cases.loading import OWN_DATA, Group, folder, groups, nothing_to_run, read_folder
 from tests.cases.network import as_runner
 from tests.cases.recipients_state import RecipientsState
 from tests.cases.scene import scene
@@ -35,6 +35,12 @@ def ignored() -> Iterator[str]:
 
 
 collect_ignore = list(ignored())
+
+
+def pytest_configure() -> None:
+    """Before anything starts; exit code 4, since green would say that cases have passed."""
+    if (told := nothing_to_run(folder(), read_folder(folder()))) is not None:
+        raise pytest.UsageError(told)
 
 
 @contextmanager

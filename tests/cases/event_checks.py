@@ -29,6 +29,15 @@ def key_of(address: str) -> str:
     return recipient_key(address, SALT)
 
 
+def with_key(address: str) -> str:
+    """As reports name a recipient, so that a key that was found can be told from the wanted one."""
+    return f"{address} (key {key_of(address)})"
+
+
+def named(key: str, addresses: Mapping[str, str]) -> str:
+    return with_key(addresses[key]) if key in addresses else f"key {key}"
+
+
 def events(expect: Expect, found: Sequence[Published]) -> list[Difference]:
     """A complete pairing of the expected with the published ones."""
     slots = [
@@ -43,7 +52,7 @@ def events(expect: Expect, found: Sequence[Published]) -> list[Difference]:
     return [
         Difference(
             key="events, those that fit left out",
-            expected=missing,
+            expected=[e | {"recipient": with_key(e["recipient"])} for e in missing],
             found=[_shown(event, names) for event in extra],
         )
     ]
@@ -67,7 +76,7 @@ def _same(found: datetime, text: str) -> bool:
 def _shown(event: Published, names: Mapping[str, str]) -> dict[str, Any]:
     return {
         "type": event.type,
-        "recipient": names.get(event.key, f"key {event.key}"),
+        "recipient": named(event.key, names),
         "time": event.time.isoformat(),
         "bounce": event.bounce,
         "reason": event.reason,
@@ -91,8 +100,8 @@ class Suppressions:
         there = {row.key for row in self.rows} - free
         if there == set(wanted):
             return []
-        found = sorted(wanted.get(key, f"key {key}") for key in there)
-        return [Difference(key="suppressed", expected=sorted(wanted.values()), found=found)]
+        lists = [sorted(named(key, wanted) for key in keys) for keys in (wanted, there)]
+        return [Difference(key="suppressed", expected=lists[0], found=lists[1])]
 
     def _reasons(self, expect: Expect) -> list[Difference]:
         """One row at least for each entry, and none for a reason that no entry names."""

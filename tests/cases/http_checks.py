@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from tests.cases import http_client
 from tests.cases.differences import Difference
 from tests.cases.envelopes import Made, sns_host
-from tests.cases.event_checks import key_of
+from tests.cases.event_checks import key_of, named
 from tests.cases.http_client import Answer
 from tests.cases.internet import Behaviour, same_url
 from tests.cases.loading import Variant
@@ -90,10 +90,7 @@ def events(expect: Variant, records: Sequence[Any]) -> list[Difference]:
     if wanted == there:
         return []
     lines = [
-        [
-            {"type": kind, "recipient": names.get(key, f"key {key}")}
-            for kind, key in sorted(side.elements())
-        ]
+        [{"type": kind, "recipient": named(key, names)} for kind, key in sorted(side.elements())]
         for side in (wanted, there)
     ]
     return [Difference(key="published", expected=lines[0], found=lines[1])]

@@ -58,6 +58,18 @@ def read_folder(path: Path) -> list[CaseFile]:
     return [read_file(file) for file in sorted(path.glob("*.json"))]
 
 
+def nothing_to_run(path: Path, files: Sequence[CaseFile]) -> str | None:
+    """Why a run of this folder would prove nothing: a sentence, or None."""
+    if not path.is_dir():
+        return f"CASES_DIR: there is no folder {path}; nothing was run."
+    if not files:
+        return f"CASES_DIR: there is no case file (*.json) in {path}; nothing was run."
+    if all(file.kind in words.NOT_BUILT and not file.errors for file in files):
+        kinds = " and ".join(sorted({str(file.kind) for file in files}))
+        return f"CASES_DIR: {path} holds only cases of kind {kinds}, which has no runner yet; nothing was run."
+    return None
+
+
 def read_file(path: Path) -> CaseFile:
     try:
         case: Any = json.loads(path.read_text(encoding="utf-8"))

@@ -2,13 +2,16 @@
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cases.loading import OWN_DATA, groups, read_file, read_folder
+from tests.cases.loading import OWN_DATA, groups, nothing_to_run, read_file, read_folder
 
 Case = dict[str, Any]
 Change = Callable[[Case], object]
@@ -141,6 +144,46 @@ def test_a_wrong_ses_event_file_is_told(tmp_path: Path, change: Change, error: s
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", "\ufeff{}", '{"kind": []}'])
 def test_what_is_no_case_at_all_is_told(tmp_path: Path, text: str) -> None:
     assert read_file(written(tmp_path, text)).errors
+
+
+SCENARIO: Case = {"id": "Z01", "kind": "scenario", "title": "t", "sources": ["s"]}
+SCENARIO |= {"right": "r", "naive": "n", "given": "g", "do": ["d"]}
+
+
+def test_a_folder_that_proves_nothing_is_told(tmp_path: Path) -> None:
+    def told(path: Path) -> str:
+        return str(nothing_to_run(path, read_folder(path)))
+
+    assert "there is no folder" in told(tmp_path / "absent")
+    assert "no case file" in told(tmp_path)
+    written(tmp_path, SCENARIO)
+    assert "only cases of kind scenario" in told(tmp_path)
+    written(tmp_path, {"kind": "scenario"}, "Z02")
+    assert nothing_to_run(tmp_path, read_folder(tmp_path)) is None, "its errors are told"
+
+
+def test_one_case_with_a_runner_is_enough(tmp_path: Path) -> None:
+    written(tmp_path, SCENARIO)
+    written(tmp_path, own("A01") | {"id": "Z02"}, "Z02")
+    assert nothing_to_run(tmp_path, read_folder(tmp_path)) is None
+
+
+@pytest.mark.parametrize("name", ["absent", ""])
+def test_a_run_that_would_prove_nothing_ends_at_once_and_is_not_green(
+    tmp_path: Path, name: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/cases", "-q", "-p", "no:cacheprovider"],
+        env={**os.environ, "CASES_DIR": str(tmp_path / name)},
+        cwd=OWN_DATA.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.startswith("ERROR: CASES_DIR: there is no ")
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_wrong_types_anywhere_stop_nothing(tmp_path: Path) -> None:

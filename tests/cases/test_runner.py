@@ -174,6 +174,15 @@ def test_each_key_of_an_expected_event_counts(entry: dict[str, Any]) -> None:
     assert event_checks.events({"events": [right | entry]}, [found])
 
 
+def test_a_report_names_the_wanted_key_beside_the_address() -> None:
+    wanted, other = (event_checks.key_of(f"user{n}@example.com") for n in (1, 2))
+    found = Published(id="1", type="delivered", time=NOW, key=other, bounce=None, reason=None)
+    expect = {"events": [{"type": "delivered", "recipient": "user1@example.com"}]}
+    [difference] = event_checks.events(expect, [found])
+    assert difference.expected[0]["recipient"] == f"user1@example.com (key {wanted})"
+    assert difference.found[0]["recipient"] == f"key {other}"
+
+
 def test_optional_events_may_be_missing_and_take_none_from_the_others() -> None:
     def is_of(slot: str, item: str) -> bool:
         return item in slot

@@ -149,6 +149,31 @@ async def test_the_plain_example_prints_each_bounce_once_and_goes_on_after_a_res
     assert await committed(servers, group, topic) == 9
 
 
+@pytest.mark.parametrize(
+    ("brokers", "said"),
+    [
+        (None, "there is no topic nope at "),
+        ("127.0.0.1:1", "no broker can be reached at 127.0.0.1:1: KafkaConnectionError"),
+    ],
+)
+async def test_the_plain_example_ends_with_one_sentence_without_a_broker_or_its_topic(
+    servers: devservers.Servers, brokers: str | None, said: str
+) -> None:
+    at = brokers or servers.kafka.bootstrap_servers
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(ROOT / "examples" / "plain_aiokafka.py")),
+        *("--brokers", at, "--topic", "nope", "--group", "nobody"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+    lines = output.decode().splitlines()
+    assert process.returncode == 1, lines
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(said)
+
+
 @pytest.fixture
 async def application(servers: devservers.Servers) -> AsyncIterator[str]:
     """A name for Faust's application, whose topics are removed afterwards."""
@@ -205,6 +230,7 @@ async def test_the_faust_example_counts_the_bounces_of_each_domain_by_minute(
         )
         lines = await example.printed(lambda lines: any("2 of 10" in line for line in lines))
         await example.end()
+    assert not os.listdir(tmp_path), "it leaves nothing where it was started"
     assert "10:00 example.com 2 of 10 bounced: 20.0%" in lines
     assert "10:01 example.com 1 of 5 bounced: 20.0%" in lines
     counted = [line.split() for line in lines if " bounced: " in line]

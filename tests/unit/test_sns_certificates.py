@@ -15,7 +15,7 @@ from streams.adapters.sns import (
 )
 from streams.domain.errors import BadMessage, Misconfigured, Unavailable
 from streams.domain.sns import TopicArn
-from streams.domain.sns_certificates import is_allowed_url, read_certificate
+from streams.domain.sns_certificates import fault_of_url, read_certificate
 from tests.sns_signing import CERTIFICATE_URL, NOW, TOPIC, certificate, signing_key
 
 FILE = "SimpleNotificationService-0123456789abcdef0123456789abcdef.pem"
@@ -38,7 +38,7 @@ def topic(text: str = TOPIC) -> TopicArn:
     ],
 )
 def test_the_host_of_the_topics_region_and_partition_is_allowed(arn: str, host: str) -> None:
-    assert is_allowed_url(f"https://{host}/{FILE}", topic(arn))
+    assert fault_of_url(f"https://{host}/{FILE}", topic(arn)) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,19 @@ def test_the_host_of_the_topics_region_and_partition_is_allowed(arn: str, host: 
     ],
 )
 def test_every_other_url_is_refused(url: str) -> None:
-    assert not is_allowed_url(url, topic())
+    assert fault_of_url(url, topic()) is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        (f"http://{HOST}/{FILE}", "not https"),
+        (f"https://{HOST}.evil.example/{FILE}", "the host of SigningCertURL"),
+        (f"https://{HOST}/SimpleNotificationService-0123456789abcde.pem", "the path of"),
+    ],
+)
+def test_a_refusal_names_the_part_of_the_url_that_is_wrong(url: str, fault: str) -> None:
+    assert fault in str(fault_of_url(url, topic()))
 
 
 def test_a_certificate_is_valid_within_its_dates() -> None:

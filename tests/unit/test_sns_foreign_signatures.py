@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding
 
 from streams.domain.sns import Envelope, Refusal, is_genuine, read_envelope
-from streams.domain.sns_certificates import is_allowed_url, read_certificate
+from streams.domain.sns_certificates import fault_of_url, read_certificate
 from streams.simulator.sns_signing import make_identity, sign, text_to_sign
 from tests.sns_signing import (
     CERTIFICATE_URL,
@@ -119,7 +119,7 @@ def localstack_body(
 def well_formed(body: bytes) -> Envelope:
     envelope = read_envelope(body)
     assert not isinstance(envelope, Refusal)
-    assert is_allowed_url(envelope.certificate_url, envelope.topic)
+    assert fault_of_url(envelope.certificate_url, envelope.topic) is None
     return envelope
 
 
