@@ -38,7 +38,7 @@ def stage_environment() -> dict[str, str]:
 
 
 def provider_environment(simulator_url: str, sns_port: int) -> dict[str, str]:
-    """The simulator in the place of SES and SNS."""
+    """The simulator in the place of SES, SNS and SQS."""
     return {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
@@ -47,6 +47,7 @@ def provider_environment(simulator_url: str, sns_port: int) -> dict[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_ENDPOINT_URL_SESV2": simulator_url,
         "AWS_ENDPOINT_URL_SNS": simulator_url,
+        "AWS_ENDPOINT_URL_SQS": simulator_url,
         "MAILSTREAMS_SNS_TOPICS": TOPIC_ARN,
         "MAILSTREAMS_SNS_CERTIFICATE_SOURCE": simulator_url,
         "MAILSTREAMS_EVENTS_PORT": str(sns_port),

@@ -30,6 +30,7 @@ def processes(servers: Servers) -> Sequence[ProcessSpec]:
             ),
             is_ready=_answers(f"{url}/health"),
             address=url,
+            exports=environment,
         )
     ]
     for stage, port in http.items():
@@ -40,7 +41,8 @@ def processes(servers: Servers) -> Sequence[ProcessSpec]:
                 env=environment | {"MAILSTREAMS_HTTP_PORT": str(port)},
                 is_ready=_answers(f"http://127.0.0.1:{port}/health/ready"),
                 grace=35.0,
-                address=f"http://127.0.0.1:{port}/metrics",
+                address=f"http://127.0.0.1:{port}/metrics"
+                + (f", takes notifications at {sns_endpoint(sns)}" if stage == "events" else ""),
             )
         )
     # The scheduler reads the account's rate, without which no sender is ready.

@@ -16,8 +16,8 @@ from devservers.errors import AlreadyRunning, DevServersError, StartFailed
 from devservers.places import start_log
 from devservers.rundirs import try_lock
 from devservers.settings import ServerSettings
-from devservers.state import State, Status, read_state
-from devservers.supervisor import LOCK, STATE, Processes, Supervisor, no_processes
+from devservers.state import STATE, State, Status, forget, read_state
+from devservers.supervisor import LOCK, Processes, Supervisor, no_processes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 STATE_DIRECTORY = REPOSITORY / ".mailstreams"
@@ -76,7 +76,7 @@ def down(state_directory: Path) -> bool:
     """End the supervisor and all it started, and wait for it; False if nothing ran."""
     path, state = state_directory / STATE, None
     if not is_held(state_directory):
-        path.unlink(missing_ok=True)
+        forget(state_directory)
         return False
     for number, seconds in ((signal.SIGTERM, DOWN_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
         deadline = time.monotonic() + seconds
@@ -85,7 +85,7 @@ def down(state_directory: Path) -> bool:
             state = read_state(path) or state  # one that is just starting has none yet
             signalled = signalled or (state is not None and state.signal(number))
             if not is_held(state_directory) and (state is None or not state.signal(0)):
-                path.unlink(missing_ok=True)
+                forget(state_directory)
                 return True
             time.sleep(0.05)
     raise StartFailed(

@@ -18,7 +18,7 @@ from devservers.errors import DevServersError
 from devservers.processes import Supervised, spawn
 from devservers.run import running
 from devservers.settings import ServerSettings
-from devservers.state import State
+from devservers.state import ENVIRONMENT, State
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,7 +101,7 @@ def up_command(options: argparse.Namespace) -> int:
     passed += [] if options.processes is None else ["--processes", options.processes]
     state, before = background.up(options.state_dir, passed)
     print("The servers are running already:" if before else "The servers are running:")
-    _print_addresses(state)
+    _print_addresses(state, options.state_dir)
     return 0
 
 
@@ -126,15 +126,19 @@ def status_command(options: argparse.Namespace) -> int:
         print("No servers are running.")
         return 3
     print("The servers are running:")
-    _print_addresses(state)
+    _print_addresses(state, options.state_dir)
     return 0
 
 
-def _print_addresses(state: State) -> None:
+def _print_addresses(state: State, directory: Path) -> None:
     for name, value in state.environment.items():
         print(f"  export {name}={shlex.quote(value)}")
     for name, address in state.addresses.items():
         print(f"  {name}: {address}")
+    here = Path(os.path.relpath(directory)) if directory.is_relative_to(Path.cwd()) else directory
+    print(f"  logs: {here / 'supervisor.log'}, {here / 'logs'}")
+    print("The whole environment, for commands of your own:")
+    print(f"  . {shlex.quote(str(here / ENVIRONMENT))}")
 
 
 def _absolute(text: str) -> Path:

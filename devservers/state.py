@@ -14,6 +14,7 @@ from pathlib import Path
 
 from devservers.places import write_atomically
 
+STATE, ENVIRONMENT = "state.json", "env"
 LINUX = sys.platform == "linux"
 
 
@@ -63,6 +64,23 @@ def read_state(path: Path) -> State | None:
         return State(**{**found, "status": Status(found["status"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def write_exports(path: Path, environment: Mapping[str, str]) -> None:
+    """What a shell reads with `.`; for its owner alone."""
+    lines = (f"export {name}={quoted(value)}\n" for name, value in environment.items())
+    write_atomically(path, "".join(lines), mode=0o600)
+
+
+def quoted(value: str) -> str:
+    """For every POSIX shell, whatever the value holds."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def forget(directory: Path) -> None:
+    """Nothing runs any more: takes away what says where it ran."""
+    for name in (STATE, ENVIRONMENT):
+        (directory / name).unlink(missing_ok=True)
 
 
 def start_of(pid: int) -> str | None:

@@ -18,9 +18,9 @@ from devservers.processes import Supervised, spawn
 from devservers.rundirs import try_lock
 from devservers.servers import Servers
 from devservers.settings import ServerSettings
-from devservers.state import State, Status, start_of
+from devservers.state import ENVIRONMENT, STATE, State, Status, forget, start_of, write_exports
 
-LOCK, STATE = "lock", "state.json"
+LOCK = "lock"
 ROOT_DATA = Path("/var/lib/mailstreams-dev")
 CHECK_SECONDS = 0.2
 READY_SECONDS = 60.0
@@ -41,6 +41,7 @@ class ProcessSpec:
     is_ready: Callable[[], bool] | None = None  # asked until true before the next one starts
     grace: float = 10.0  # seconds between SIGTERM and SIGKILL
     address: str | None = None  # shown to the person, for example http://127.0.0.1:8080
+    exports: Mapping[str, str] = field(default_factory=dict)  # for the person's own commands
 
 
 Processes = Callable[[Servers], Sequence[ProcessSpec]]
@@ -155,6 +156,7 @@ class Supervisor:
         self._stopping = threading.Event()
         self._running: list[KeptProcess] = []
         self._addresses: dict[str, str] = {}
+        self._exports: dict[str, str] = {}
 
     def request_stop(self) -> None:
         """Have `run` end everything and return. May be called from a signal handler."""
@@ -172,6 +174,7 @@ class Supervisor:
         try:
             servers.start()
             self._start_processes(servers, lock)
+            write_exports(self._directory / ENVIRONMENT, servers.environment() | self._exports)
             self._announce(self._write(Status.READY, servers))
             self._watch(servers)
         finally:
@@ -179,7 +182,7 @@ class Supervisor:
             for process in reversed(self._running):
                 process.stop()
             servers.stop()
-            (self._directory / STATE).unlink(missing_ok=True)
+            forget(self._directory)
             os.close(lock)
 
     def _start_processes(self, servers: Servers, lock: int) -> None:
@@ -191,6 +194,7 @@ class Supervisor:
             process.start()
             if spec.address is not None:
                 self._addresses[spec.name] = spec.address
+            self._exports |= spec.exports
 
     def _watch(self, servers: Servers) -> None:
         watched = [Restarts(thing) for thing in (*servers.local, *self._running)]

@@ -72,18 +72,25 @@ class IntakeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of a request. topic stands there once it is known to be one of ours, message_id once SNS is known to have sent it."""
+    """What became of a request. topic stands there once it is known to be one of ours, message_id once SNS is known to have sent it.
+    claimed_topic is what an unknown topic calls itself: any text of any length, which nobody has verified."""
 
     reason: Reason
     detail: str = ""
     topic: str | None = None
     message_id: str | None = None
+    claimed_topic: str | None = None
 
 
 _ACCEPTED = Verdict(reason=Reason.ACCEPTED)
-_UNKNOWN_TOPIC = Verdict(
-    reason=Reason.UNKNOWN_TOPIC, detail="the topic is not in MAILSTREAMS_SNS_TOPICS"
-)
+
+
+def _unknown_topic(claimed: str) -> Verdict:
+    return Verdict(
+        reason=Reason.UNKNOWN_TOPIC,
+        detail="the topic is not in MAILSTREAMS_SNS_TOPICS",
+        claimed_topic=claimed,
+    )
 
 
 class Intake:
@@ -114,7 +121,11 @@ class Intake:
         """Never raises for what the body holds."""
         envelope = read_envelope(body, raw_delivery=raw_delivery)
         if isinstance(envelope, Refusal):
-            return Verdict(reason=envelope.reason, detail=envelope.detail)
+            return Verdict(
+                reason=envelope.reason,
+                detail=envelope.detail,
+                claimed_topic=envelope.claimed_topic,
+            )
         stranger = self._stranger(envelope)
         if stranger is not None:
             return stranger
@@ -132,7 +143,7 @@ class Intake:
         """A message without its envelope, of a sender whom HTTP authentication has proven. topic and message_id are what the
         request's headers say: nothing is signed, and how old it is nobody knows."""
         if topic not in self._settings.topics:
-            return _UNKNOWN_TOPIC
+            return _unknown_topic(topic)
         try:
             verdict = await self._notified(body.decode(), topic, body, now)
         except UnicodeDecodeError:
@@ -155,7 +166,7 @@ class Intake:
         if fault is not None:
             return Verdict(reason=Reason.BAD_CERTIFICATE_URL, detail=fault)
         if envelope.topic.text not in self._settings.topics:
-            return _UNKNOWN_TOPIC
+            return _unknown_topic(envelope.topic.text)
         return None
 
     async def _forgery(self, envelope: Envelope, now: datetime) -> Verdict | None:

@@ -1,6 +1,7 @@
 """What is told of each verdict on a request or a queued message: the alarm, and a log that strangers cannot fill."""
 
 import logging
+from typing import Final
 
 from streams.domain.sns import Reason
 from streams.intake import Verdict
@@ -8,6 +9,8 @@ from streams.runtime import metrics
 from streams.runtime.logs import Seldom, places
 
 log = logging.getLogger(__name__)
+
+CLAIM_CHARACTERS: Final = 300
 
 
 def unforeseen(error: Exception, *, duty: str) -> Verdict:
@@ -42,6 +45,7 @@ class Refusals:
         left_out = self._seldom.left_out(reason)
         if left_out is None:
             return
+        claimed = verdict.claimed_topic
         log.warning(
             "request was not simply accepted",
             extra={
@@ -51,5 +55,11 @@ class Refusals:
                 "topic": verdict.topic,
                 "sns_message_id": verdict.message_id,
                 "left_out": left_out,
+                **({} if claimed is None else {"claimed_topic": _harmless(claimed)}),
             },
         )
+
+
+def _harmless(text: str) -> str:
+    """What a stranger wrote, as it may stand in a log: short, and nothing in it that is not to be seen."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text[:CLAIM_CHARACTERS])

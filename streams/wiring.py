@@ -147,6 +147,9 @@ def queue_intake(
 
 async def drain(url: str) -> dict[str, int]:
     """Takes what is in one queue, and tells how many messages had which outcome."""
+    from streams.adapters.sqs import host_and_name
+
+    host_and_name(url)  # a wrong argument is told before a setting that is missing
     config = settings.load()
     logs.configure("drain", config.log_level)
     use_aws_region(os.environ)

@@ -23,19 +23,27 @@ READ_TIMEOUT_S: Final = 30.0
 _REGION: Final = re.compile(r"sqs(?:-fips)?\.([a-z0-9-]+)\.(?:amazonaws\.com(?:\.cn)?|api\.aws)")
 
 
+def host_and_name(url: str) -> tuple[str, str]:
+    """Of a queue's URL; Misconfigured if it is none."""
+    try:
+        parts = urlsplit(url)
+        host, name = parts.hostname, parts.path.rpartition("/")[2]
+    except ValueError:
+        parts, host, name = urlsplit(""), None, ""
+    if parts.scheme not in ("http", "https") or not host or not name:
+        raise Misconfigured(
+            f"{url!r} is not the URL of an SQS queue, such as "
+            "https://sqs.eu-central-1.amazonaws.com/111122223333/ses-events"
+        )
+    return host, name
+
+
 class SqsQueue:
     """One queue by its URL. The region is that of the URL, else botocore's; the endpoint follows AWS_ENDPOINT_URL_SQS."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self.name = parts.path.rpartition("/")[2]
-        if parts.scheme not in ("http", "https") or not parts.hostname or not self.name:
-            raise Misconfigured(
-                f"{url!r} is not the URL of an SQS queue, such as "
-                "https://sqs.eu-central-1.amazonaws.com/111122223333/ses-events"
-            )
+        self._host, self.name = host_and_name(url)
         self._url = url
-        self._host = parts.hostname
         self._session = aioboto3.Session()
         self._open = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -89,7 +97,9 @@ class SqsQueue:
             code = error.response.get("Error", {}).get("Code", "unknown error")
             raise Unavailable(f"SQS refuses {name} with {code}") from error
         except (BotoCoreError, ResponseParserError, OSError, ValueError) as error:
-            raise Unavailable(f"SQS: {name} fails with {type(error).__name__}") from error
+            raise Unavailable(
+                f"SQS: {name}{_at(error)} fails with {type(error).__name__}"
+            ) from error
         return answer
 
     async def _connected(self) -> Any:
@@ -104,3 +114,12 @@ class SqsQueue:
                     self._session.client("sqs", region_name=self.region, config=config)
                 )
         return self._client
+
+
+def _at(error: Exception) -> str:
+    """Where an error of the connection says that it was tried: a variable may lead elsewhere than the queue's URL."""
+    tried = error.kwargs.get("endpoint_url") if isinstance(error, BotoCoreError) else None
+    if not isinstance(tried, str):
+        return ""
+    parts = urlsplit(tried)
+    return f" at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
@@ -26,7 +26,7 @@ from streams.domain.errors import BadMessage, Misconfigured
 from streams.domain.topics import Lane
 
 if TYPE_CHECKING:
-    from streams.adapters.suppression_admin import By, Row, SuppressionAdmin, Where
+    from streams.adapters.suppression_admin import By, Row, Search, SuppressionAdmin, Where
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,7 +75,10 @@ def list_(
             if whom is None:
                 search = Search(after=after, reason=reason, tenant=tenant, limit=limit)
                 rows = await admin.find(search)
-                _tell({"suppressions": rows}, _table(rows), as_json)
+                following = await _following(admin, search, rows)
+                _tell({"suppressions": rows, "next": following}, _table(rows), as_json)
+                if not as_json:
+                    _tell_rest(rows, following)
                 return
             key = _recipient(whom, salt).key
             found = {
@@ -321,6 +324,23 @@ def _tell(document: dict[str, Any], lines: Sequence[str], as_json: bool) -> None
         return
     for line in lines:
         print(line.rstrip())
+
+
+async def _following(
+    admin: "SuppressionAdmin", search: "Search", rows: Sequence["Row"]
+) -> str | None:
+    """The key to go on behind, if there is anything behind it."""
+    if len(rows) < search.limit:
+        return None
+    last: str = rows[-1]["recipient_key"]
+    return last if await admin.find(replace(search, after=last, limit=1)) else None
+
+
+def _tell_rest(rows: Sequence["Row"], following: str | None) -> None:
+    if following is not None:
+        print(f"more follow: go on with --after {following}", file=sys.stderr)
+    elif not rows:
+        print("no suppression was found", file=sys.stderr)
 
 
 def _table(rows: Sequence["Row"]) -> list[str]:

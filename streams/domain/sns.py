@@ -134,10 +134,12 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why an envelope is refused; detail is a sentence of ours that quotes nothing of it."""
+    """Why an envelope is refused; detail is a sentence of ours that quotes nothing of it. claimed_topic: what an unknown topic
+    calls itself."""
 
     reason: Reason
     detail: str
+    claimed_topic: str | None = None
 
 
 def read_envelope(body: bytes, *, raw_delivery: bool = False) -> Envelope | Refusal:
@@ -192,7 +194,11 @@ def _checked(kind: EnvelopeType, fields: dict[str, Any]) -> Envelope | Refusal:
         return Refusal(reason=Reason.MALFORMED, detail="Timestamp is not a time")
     topic = TopicArn.parse(fields["TopicArn"])
     if topic is None:
-        return Refusal(reason=Reason.UNKNOWN_TOPIC, detail="TopicArn is not the ARN of a topic")
+        return Refusal(
+            reason=Reason.UNKNOWN_TOPIC,
+            detail="TopicArn is not the ARN of a topic",
+            claimed_topic=fields["TopicArn"],
+        )
     try:
         signature = base64.b64decode(fields["Signature"], validate=True)
     except (binascii.Error, ValueError):

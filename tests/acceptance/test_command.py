@@ -48,6 +48,13 @@ def test_what_is_not_built_is_refused(command: str) -> None:
     assert "is not built yet" in last_line(done)
 
 
+def test_a_wrong_queue_url_is_told_before_a_missing_setting() -> None:
+    done = mailstreams("drain", "foo")
+    assert done.returncode == 2
+    assert last_line(done).startswith("mailstreams: 'foo' is not the URL of an SQS queue")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_missing_salt_is_named_with_its_remedy() -> None:
     done = mailstreams("migrate")
     assert done.returncode == 2

@@ -37,6 +37,7 @@ def sleeper(servers: Servers) -> Sequence[ProcessSpec]:
             argv=["sh", "-c", script],
             env={"EXTRA": "extra"},
             address="http://127.0.0.1:1/sleeper",
+            exports={"FOR_PERSONS": "it's so"},
         )
     ]
 
@@ -125,15 +126,23 @@ def test_a_killed_supervisor_leaves_nothing_but_data_and_is_not_taken_for_runnin
 def test_a_process_beside_the_servers_is_kept_running_and_ended_by_down(
     background: Background,
 ) -> None:
-    assert "sleeper: http://127.0.0.1:1/sleeper" in background.up(
-        "--postgres-only", "--processes", SLEEPER
+    printed = background.up("--postgres-only", "--processes", SLEEPER)
+    assert "sleeper: http://127.0.0.1:1/sleeper" in printed
+    environment = background.place / "env"
+    assert f"  . {environment}\n" in printed
+    assert str(background.place / "logs") in printed
+    script = '. "$0"; echo "$MAILSTREAMS_POSTGRES_DSN $FOR_PERSONS"'
+    read = subprocess.run(
+        ["/bin/sh", "-c", script, environment], capture_output=True, text=True, check=True
     )
+    assert read.stdout == f"{background.dsn} it's so\n"
     log = background.place / "logs" / "sleeper.log"
     eventually(lambda: log.read_text() == f"with {background.dsn} extra\n")
     first = background.pid_of("sleeper")
     os.kill(first, signal.SIGKILL)
     eventually(lambda: background.pid_of("sleeper") not in (0, first))
     background.run("down")
+    assert not environment.exists()
     assert not command_lines(background.place)
 
 

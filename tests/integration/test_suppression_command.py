@@ -201,6 +201,21 @@ async def test_pages_show_every_row_of_every_recipient(
     assert seen == sorted(set(seen))
 
 
+async def test_a_page_tells_where_the_next_one_begins(command: Command, database: Database) -> None:
+    nothing = command.run("list")
+    assert (nothing.stdout, nothing.stderr) == ("", "no suppression was found\n")
+    await execute(
+        database,
+        "INSERT INTO suppression (recipient_key, reason) SELECT lpad(n::text, 32, '0'), 'manual' FROM generate_series(1, 2) AS n",
+    )
+    first = f"{1:032}"
+    page = command.run("list", "--limit", "1")
+    assert page.stderr == f"more follow: go on with --after {first}\n"
+    assert command.json("list", "--limit", "1")["next"] == first
+    assert command.json("list", "--limit", "1", "--after", first)["next"] is None
+    assert command.run("list", "--limit", "2").stderr == ""
+
+
 @pytest.mark.parametrize("how", ["add", "import"])
 async def test_a_suppression_by_hand_and_a_lift_wait_for_each_other_in_one_order(
     database: Database, how: str

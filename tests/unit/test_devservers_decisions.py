@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from devservers.localserver import last_words
 from devservers.places import may_enter
 from devservers.processes import Account
 from devservers.settings import Kind, ServerSettings, Source, kind_of
-from devservers.state import State, Status, read_state
+from devservers.state import ENVIRONMENT, State, Status, forget, read_state, write_exports
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
 SOMEBODY = Account(name="nobody", uid=os.geteuid() + 54_321, gid=54_321)
@@ -120,6 +121,20 @@ def test_a_state_file_that_makes_no_sense_is_none(tmp_path: Path, text: str) -> 
     path = tmp_path / "state.json"
     path.write_text(text)
     assert read_state(path) is None
+
+
+def test_the_environment_file_gives_a_shell_every_value_as_it_is_and_goes(tmp_path: Path) -> None:
+    path = tmp_path / ENVIRONMENT
+    values = {"A": 'it\'s $HOME `id` \\ "x"', "B": "", "C": "two\nlines; exit 3"}
+    write_exports(path, values)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    script = '. "$0"; printf "%s\\0%s\\0%s" "$A" "$B" "$C"'
+    read = subprocess.run(
+        ["/bin/sh", "-c", script, path], capture_output=True, text=True, check=True
+    )
+    assert read.stdout.split("\0") == list(values.values())
+    forget(tmp_path)
+    assert not path.exists()
 
 
 def test_a_recycled_process_id_is_not_signalled(tmp_path: Path) -> None:

@@ -57,6 +57,19 @@ async def test_nothing_is_fetched_for_the_topic_of_a_stranger(topic: str) -> Non
     assert not rig.publisher.records
 
 
+@pytest.mark.parametrize("topic", [STRANGER, "no ARN\n"])
+async def test_what_an_unknown_topic_calls_itself_stands_apart_from_what_is_known(
+    topic: str,
+) -> None:
+    body = signed(notification(DELIVERY, TopicArn=topic))
+    for verdict in (
+        await Rig().intake().receive(body, now=NOW),
+        await Rig().intake().receive_raw(b"{}", topic=topic, message_id="1", now=NOW),
+    ):
+        assert verdict.reason is Reason.UNKNOWN_TOPIC
+        assert (verdict.topic, verdict.claimed_topic) == (None, topic)
+
+
 async def test_nothing_is_fetched_from_another_url() -> None:
     rig = Rig()
     body = signed(notification(SigningCertURL="https://evil.example/x.pem"), key="attacker")

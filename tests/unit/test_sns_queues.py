@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -253,10 +254,25 @@ def test_the_region_is_that_of_the_url_else_of_the_environment(
     assert (queue.name, queue.region) == ("ses-events", region)
 
 
-@pytest.mark.parametrize("url", ["ses-events", "https://", "https://host", "ftp://host/x"])
+@pytest.mark.parametrize(
+    "url", ["ses-events", "https://", "https://host", "ftp://host/x", "http://[x/y"]
+)
 def test_a_url_that_is_none_of_a_queue_is_named(url: str) -> None:
     with pytest.raises(Misconfigured, match="not the URL of an SQS queue"):
         SqsQueue(url)
+
+
+async def test_an_endpoint_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as closed:  # bound, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test")):
+            monkeypatch.setenv(f"AWS_{name}", value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", endpoint)
+        queue = SqsQueue("https://sqs.eu-central-1.amazonaws.com/111122223333/ses-events")
+        with pytest.raises(Unavailable, match=f"at {endpoint} fails with EndpointConnection"):
+            await queue.receive(wait_s=0)
+        await queue.stop()
 
 
 def test_a_queue_is_for_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,18 @@ def test_the_time_of_the_last_accepted_one_moves_with_nothing_else() -> None:
     assert sample("mailstreams_events_last_accepted_timestamp_seconds") == before
 
 
+def test_what_an_unknown_topic_calls_itself_is_told_short_and_visible(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    claimed = "arn:aws:sns:\x1b[2J\n\u202e\ud800" + "x" * 1000
+    Refusals().tell(Verdict(reason=Reason.UNKNOWN_TOPIC, claimed_topic=claimed))
+    (record,) = caplog.records
+    told = record.__dict__["claimed_topic"]
+    assert told.startswith("arn:aws:sns:\ufffd[2J\ufffd\ufffd\ufffdxxx")
+    assert len(told) == 300
+    assert record.__dict__["topic"] is None
+
+
 class Nowhere(CertificateFetcher):
     async def fetch(self, _url: str) -> bytes:
         raise Unavailable("the certificate's host answered 404")
