@@ -129,7 +129,7 @@ def test_a_process_beside_the_servers_is_kept_running_and_ended_by_down(
     printed = background.up("--postgres-only", "--processes", SLEEPER)
     assert "sleeper: http://127.0.0.1:1/sleeper" in printed
     environment = background.place / "env"
-    assert f"  . {environment}\n" in printed
+    assert f"  . '{environment}'\n" in printed  # its name has a space
     assert str(background.place / "logs") in printed
     script = '. "$0"; echo "$MAILSTREAMS_POSTGRES_DSN $FOR_PERSONS"'
     read = subprocess.run(
