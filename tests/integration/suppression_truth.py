@@ -28,7 +28,7 @@ SELECT count(*) FROM last FULL JOIN truth ON recipient_key = aggregateid WHERE p
 async def keys_whose_last_record_differs(database: Database) -> int:
     """Keys whose last record of the feed, by its sequence, is not what the table holds."""
     async with database.connection() as connection:
-        return int(await connection.fetchval(_DIFFERENT))
+        return int(await connection.fetchval(_DIFFERENT, timeout=600))
 
 
 async def truth(database: Database) -> dict[str, Any]:

@@ -29,7 +29,7 @@ STATEMENTS: Final = (
 )
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 async def test_many_suppressions_in_one_statement_are_one_record_each(database: Database) -> None:
     """Also where the session has planned while the tables were small, which once took hours for a million.
 
@@ -48,20 +48,21 @@ async def test_many_suppressions_in_one_statement_are_one_record_each(database: 
             "INSERT INTO suppression (recipient_key, reason, evidence_id) "
             "SELECT md5(n::text), 'manual', 'import' FROM generate_series(1, $1::int) AS n",
             many,
-            timeout=400,
+            timeout=600,
         )
         assert (
             await connection.fetchval(
-                "SELECT count(*) FROM outbox_feed WHERE aggregatetype = 'suppressions'"
+                "SELECT count(*) FROM outbox_feed WHERE aggregatetype = 'suppressions'",
+                timeout=600,
             )
             == many
         )
         assert await keys_whose_last_record_differs(database) == 0
         await connection.execute(
             "UPDATE suppression SET expires = now() + interval '1 day' WHERE recipient_key < '8'",
-            timeout=400,
+            timeout=600,
         )
-        await connection.execute("DELETE FROM suppression WHERE recipient_key > 'c'", timeout=400)
+        await connection.execute("DELETE FROM suppression WHERE recipient_key > 'c'", timeout=600)
         assert await keys_whose_last_record_differs(database) == 0
 
 
