@@ -1,5 +1,6 @@
 """`mailstreams migrate`: the schema, the salt, the feed's partitions, the slot and the topics, each only where missing."""
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -65,19 +66,37 @@ async def _apply(connection: Connection) -> list[str]:
         "CREATE TABLE IF NOT EXISTS schema_migration "
         "(name text PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())"
     )
-    done = {row["name"] for row in await connection.fetch("SELECT name FROM schema_migration")}
-    unknown = sorted(done - set(migration_names()))
+    await connection.execute("ALTER TABLE schema_migration ADD COLUMN IF NOT EXISTS checksum text")
+    rows = await connection.fetch("SELECT name, checksum FROM schema_migration")
+    done = {row["name"]: row["checksum"] for row in rows}
+    unknown = sorted(done.keys() - set(migration_names()))
     if unknown:
         raise Misconfigured(
             f"the database has the migration {unknown[-1]}, which this version does not know: "
             "install the version that made it, or a newer one"
         )
+    changed = [name for name in sorted(done) if done[name] != _checksum(_text(name))]
+    if changed:
+        raise Misconfigured(
+            f"the database was made by another text of migration {changed[0]}, which changed before the first release: "
+            'make the database anew (that of "make up": make down, then delete the folder .mailstreams)'
+        )
     applied = [name for name in migration_names() if name not in done]
     for name in applied:
-        text = (sql_folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
+        text = _text(name)
         await connection.execute(text)
-        await connection.execute("INSERT INTO schema_migration (name) VALUES ($1)", name)
+        await connection.execute(
+            "INSERT INTO schema_migration (name, checksum) VALUES ($1, $2)", name, _checksum(text)
+        )
     return applied
+
+
+def _text(name: str) -> str:
+    return (sql_folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 async def _set_salt(connection: Connection, salt: bytes) -> bool:

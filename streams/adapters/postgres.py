@@ -38,7 +38,7 @@ def translate(error: BaseException) -> BaseException:
             return Misconfigured(
                 f"PostgreSQL refuses us: {error.message}; check MAILSTREAMS_POSTGRES_DSN and the grants"
             )
-        if state in ("42P01", "42883"):
+        if state in ("42P01", "42703", "42883"):
             return Misconfigured(
                 f'{error.message}: run "mailstreams migrate" on this database first'
             )

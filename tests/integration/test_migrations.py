@@ -101,6 +101,18 @@ async def test_a_database_of_a_newer_version_is_refused(database: Database) -> N
         await migrate(database, salt=SALT, slot=None)
 
 
+@pytest.mark.parametrize("checksum", ["'0'", "NULL"], ids=["another", "from before there were any"])
+async def test_a_database_made_by_another_text_of_a_migration_is_refused(
+    database: Database, checksum: str
+) -> None:
+    async with database.connection() as connection:
+        await connection.execute(
+            f"UPDATE schema_migration SET checksum = {checksum} WHERE name LIKE '0001%'"
+        )
+    with pytest.raises(Misconfigured, match="another text of migration 0001.*make the database"):
+        await migrate(database, salt=SALT, slot=None)
+
+
 async def test_a_database_without_the_schema_says_what_to_run(servers: devservers.Servers) -> None:
     dsn = servers.postgres.create_database("empty_one")
     try:
