@@ -109,7 +109,7 @@ async def test_a_database_made_by_another_text_of_a_migration_is_refused(
         await connection.execute(
             f"UPDATE schema_migration SET checksum = {checksum} WHERE name LIKE '0001%'"
         )
-    with pytest.raises(Misconfigured, match="another text of migration 0001.*make the database"):
+    with pytest.raises(Misconfigured, match=r"another text of migration 0001.*make the database"):
         await migrate(database, salt=SALT, slot=None)
 
 
