@@ -37,7 +37,7 @@ class Row:
 async def execute(database: Database, sql: str, *args: Any) -> Any:
     """The first value that the statement returns; ids as Python's own UUID."""
     async with database.connection() as connection:
-        value = await connection.fetchval(sql, *args)
+        value = await connection.fetchval(sql, *args, timeout=120)
     return UUID(bytes=value.bytes) if isinstance(value, UUID) else value
 
 
