@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import devservers
-from benchmarks import events
+from benchmarks import claims, events
 
-BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {events.NAME: events.run}
+BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
+    events.NAME: events.run,
+    claims.NAME: claims.run,
+}
 
 
 def main() -> int:
