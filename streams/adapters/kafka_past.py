@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.adapters.kafka import client_options, kafka_errors, record_of
+from streams.adapters.kafka_positions import committed_positions
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.rebuilding import Horizon
 from streams.domain.records import Record
@@ -92,12 +93,10 @@ class KafkaPast:
     async def unfolded(self) -> int:
         """How many of these records the group has not committed yet."""
         async with self._admin() as admin:
-            committed = await admin.list_consumer_group_offsets(
-                self._group, partitions=list(self._ends)
-            )
+            committed = await committed_positions(admin, self._group, list(self._ends))
         behind = 0
         for tp, end in self._ends.items():
-            at = committed[tp].offset if tp in committed else -1
+            at = committed.get(tp, -1)
             behind += max(end - max(at, self._begins[tp]), 0)
         return behind
 

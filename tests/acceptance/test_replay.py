@@ -9,6 +9,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 import devservers
 from demo.system import System
+from streams.adapters.kafka_positions import committed_positions
 from streams.domain.topics import Lane, Topics
 from tests.acceptance.conftest import Connection, enqueue, until_state
 
@@ -47,8 +48,8 @@ async def until_read_again(bootstrap_servers: str, group: str, topics: Topics) -
         async with asyncio.timeout(60):
             while True:
                 ends = await consumer.end_offsets(partitions(topics))
-                done = await admin.list_consumer_group_offsets(group)
-                if all(done[p].offset == end for p, end in ends.items() if end):
+                done = await committed_positions(admin, group)
+                if all(done.get(p) == end for p, end in ends.items() if end):
                     return
                 await asyncio.sleep(0.1)
     finally:

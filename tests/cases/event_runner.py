@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 
+from streams.adapters.kafka_positions import committed_positions
 from tests.cases import event_checks, http_client, observation
 from tests.cases.differences import Difference, report
 from tests.cases.envelopes import Urls, genuine
@@ -23,7 +24,7 @@ from tests.cases.topic_reader import Mark
 from tests.cases.words import fits
 from tests.integration.outbox_rows import Row
 
-FOLDED_WITHIN_S: Final = 20.0
+FOLDED_WITHIN_S: Final = 60.0
 MATCHED_WITHIN_S: Final = 5.0
 SEED: Final = 20260115
 
@@ -70,15 +71,10 @@ class Folding:
         ends = {p: end for p, end in (await self.scene.reader.mark()).items() if p.topic == topic}
         async with asyncio.timeout(FOLDED_WITHIN_S):
             while True:
-                committed = await self.admin.list_consumer_group_offsets(group)
-                if all(end == 0 or _offset(committed, p) >= end for p, end in ends.items()):
+                committed = await committed_positions(self.admin, group)
+                if all(end == 0 or committed.get(p, -1) >= end for p, end in ends.items()):
                     return
                 await asyncio.sleep(0.01)
-
-
-def _offset(committed: Mapping[Any, Any], partition: Any) -> int:
-    found = committed.get(partition)
-    return -1 if found is None else int(found.offset)
 
 
 async def run_variant(folding: Folding, group: Group) -> list[str]:

@@ -17,6 +17,7 @@ import devservers
 from streams.adapters.facts_store import FactsStore
 from streams.adapters.kafka import create_topics
 from streams.adapters.kafka_group import GroupConsumer
+from streams.adapters.kafka_positions import committed_positions
 from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
 from streams.adapters.postgres import Database
 from streams.domain.delivery_events import DeliveryEvent, EventType, encode
@@ -88,10 +89,11 @@ class Setup:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
         await admin.start()
         try:
-            found = await admin.list_consumer_group_offsets(self.topics.prefix + GROUP)
+            async with asyncio.timeout(60):
+                found = await committed_positions(admin, self.topics.prefix + GROUP)
         finally:
             await admin.close()
-        return sum(max(position.offset, 0) for position in found.values())
+        return sum(max(position, 0) for position in found.values())
 
     async def records_of(self, topic: str, count: int) -> list[Any]:
         consumer = AIOKafkaConsumer(

