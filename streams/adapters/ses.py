@@ -7,6 +7,7 @@ import asyncio
 import os
 import ssl
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -29,15 +30,27 @@ _LARGEST_ANSWER: Final = 1024 * 1024
 _KEEP_ALIVE_S: Final = 12.0
 
 
-# Of the call that the current task makes: the last moment to begin.
-_latest: ContextVar[float] = ContextVar("latest")
+@dataclass(slots=True, kw_only=True)
+class _Writing:
+    """One call on its way to the wire. written: a byte of the request may have left."""
 
-
-@dataclass(slots=True)
-class _Trace:
-    """Whether a byte of the request may have left."""
-
+    latest: float
+    on_begin: Callable[[], None]
     written: bool = False
+    refused: Exception | None = None
+
+    def begin(self) -> None:
+        """Right before the first byte is handed to the transport; if on_begin raises, none will be."""
+        try:
+            self.on_begin()
+        except Exception as error:  # kept apart from what the network raises, which may look alike
+            self.refused = error
+            raise
+        self.written = True
+
+
+# The call that the current task makes.
+_writing: ContextVar[_Writing] = ContextVar("writing")
 
 
 class _SlotMissed(Exception):
@@ -54,7 +67,7 @@ class _PunctualConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 it overrides
     ) -> aiohttp.connector.Connection:
         connection = await super().connect(req, traces, timeout)
-        if time.monotonic() > _latest.get():
+        if time.monotonic() > _writing.get().latest:
             connection.release()
             raise _SlotMissed
         return connection
@@ -135,30 +148,40 @@ class SesApi:
         self._credentials = None
 
     async def send(
-        self, call: SignedCall, *, latest: float, within_s: float
+        self,
+        call: SignedCall,
+        *,
+        latest: float,
+        within_s: float,
+        on_begin: Callable[[], None],
     ) -> Answer | Fault | Missed:
-        """Posts it once. Begins to write at `latest` (monotonic) or never; ends within so many seconds."""
+        """Posts it once. Begins to write at `latest` (monotonic) or never; ends within so many seconds.
+
+        on_begin is called once, before the first byte can leave, and not at all where none does.
+        """
         if self._session is None:
             return Fault(kind=FaultKind.UNREACHABLE, written=False)
-        trace = _Trace()
-        _latest.set(latest)
+        writing = _Writing(latest=latest, on_begin=on_begin)
+        _writing.set(writing)
         try:
             async with asyncio.timeout(within_s):
-                return await self._post(self._session, call, trace)
+                return await self._post(self._session, call, writing)
         except _SlotMissed:
             return Missed()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return Fault(kind=_kind(error, written=trace.written), written=trace.written)
+            if writing.refused is not None:
+                raise writing.refused from None
+            return Fault(kind=_kind(error, written=writing.written), written=writing.written)
 
     async def _post(
-        self, session: aiohttp.ClientSession, call: SignedCall, trace: _Trace
+        self, session: aiohttp.ClientSession, call: SignedCall, writing: _Writing
     ) -> Answer | Fault:
         async with session.post(
             self._url,
             data=call.body,
             headers=call.headers,
             allow_redirects=False,
-            trace_request_ctx=trace,
+            trace_request_ctx=writing,
         ) as response:
             body = bytearray()
             async for chunk in response.content.iter_any():
@@ -182,7 +205,7 @@ def _trace() -> aiohttp.TraceConfig:
     """Notes from when on a byte may have left: the hook runs before the first one is handed to the transport."""
 
     async def written(_: object, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.written = True
+        context.trace_request_ctx.begin()
 
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(written)

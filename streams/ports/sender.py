@@ -134,8 +134,17 @@ class EmailProvider(Protocol):
         """They were refused: they are looked up anew before the next call."""
 
     async def send(
-        self, call: SignedCall, *, latest: float, within_s: float
+        self,
+        call: SignedCall,
+        *,
+        latest: float,
+        within_s: float,
+        on_begin: Callable[[], None],
     ) -> Answer | Fault | Missed:
-        """Posts it once; begins to write at `latest` (monotonic) at the last, ends within so many seconds."""
+        """Posts it once; begins to write at `latest` (monotonic) at the last, ends within so many seconds.
+
+        on_begin is called right before the first byte can leave, never after, and at most once. What it raises goes
+        through to the caller, and then no byte has left.
+        """
 
     async def stop(self) -> None: ...

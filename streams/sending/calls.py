@@ -187,10 +187,10 @@ class Calls:
         if call is None:
             raise RuntimeError("a call is signed before it is made")
         started, begun = datetime.now(UTC), time.monotonic()
-        work.begun = True
-        seen = await self._provider.send(call, latest=work.slot.latest, within_s=self._call_s)
+        seen = await self._provider.send(
+            call, latest=work.slot.latest, within_s=self._call_s, on_begin=work.begin
+        )
         if isinstance(seen, Missed):
-            work.begun = False
             self._miss(work)
             return
         self.pace.met()

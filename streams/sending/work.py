@@ -29,6 +29,10 @@ class Work:
     call: SignedCall | None = None
     begun: bool = False
 
+    def begin(self) -> None:
+        """From now on a byte of the request may be on its way: nothing is proven any more."""
+        self.begun = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:

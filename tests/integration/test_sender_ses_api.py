@@ -72,9 +72,19 @@ async def api(
 async def call(
     made: SesApi, *, late_s: float = 60.0, within_s: float = 6.0
 ) -> Answer | Fault | Missed:
+    """The call's end. It begins exactly where a byte may have left."""
     signed = await made.sign(BODY)
     assert isinstance(signed, SignedCall)
-    return await made.send(signed, latest=time.monotonic() + late_s, within_s=within_s)
+    begun: list[None] = []
+    seen = await made.send(
+        signed,
+        latest=time.monotonic() + late_s,
+        within_s=within_s,
+        on_begin=lambda: begun.append(None),
+    )
+    written = isinstance(seen, Answer) or (isinstance(seen, Fault) and seen.written)
+    assert len(begun) == written
+    return seen
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
@@ -232,6 +242,35 @@ async def test_call_that_is_too_late_is_not_written_and_keeps_its_connection(
         assert requests == []
         assert await call(made) == Answer(status=200, message_id="m-1")
     assert connections == 1
+
+
+async def test_no_byte_leaves_before_the_beginning_is_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the note takes, and on a connection that is kept too: nothing but a connection shows before."""
+    arrived: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1):
+            arrived.append(data)
+            arrived.append(await read_request(reader))
+            writer.write(response(b'{"MessageId":"m-1"}'))
+
+    class NotesAreFull(OSError):
+        pass
+
+    def refuse() -> None:
+        raise NotesAreFull
+
+    async with serving(talk) as url, api(url, monkeypatch) as made:
+        signed = await made.sign(BODY)
+        assert isinstance(signed, SignedCall)
+        for _ in range(2):
+            with pytest.raises(NotesAreFull):
+                await made.send(signed, latest=time.monotonic() + 60, within_s=6.0, on_begin=refuse)
+            assert arrived == []
+            assert await call(made) == Answer(status=200, message_id="m-1")
+            arrived.clear()
 
 
 async def test_request_is_what_was_signed(monkeypatch: pytest.MonkeyPatch) -> None:
