@@ -1,7 +1,8 @@
-"""A local Apache Kafka: one node, KRaft, loopback only."""
+"""A local Apache Kafka: one node or several, KRaft, loopback only."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import shutil
@@ -13,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 from devservers.jars import fetch, kafka_version, locked_jars
 from devservers.java import Java, find_java
@@ -140,6 +142,56 @@ def escaped(value: str) -> str:
     return "".join(chr(unit) if unit < 128 else f"\\u{unit:04x}" for unit in pairs)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One node of a cluster of several; controller_ports are those of all nodes, in the order of their numbers from 1."""
+
+    number: int
+    controller_ports: Sequence[int]
+
+    def options(self) -> dict[str, str]:
+        """Everything is kept by three nodes where there are so many, and written while one of them may be away."""
+        nodes = len(self.controller_ports)
+        voters = (f"{n}@127.0.0.1:{port}" for n, port in enumerate(self.controller_ports, 1))
+        replicas, in_sync = str(min(3, nodes)), str(max(1, min(3, nodes) - 1))
+        return {
+            "node.id": str(self.number),
+            "controller.quorum.voters": ",".join(voters),
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
+        }
+
+    def mark(self, data: Path) -> None:
+        """Make a copied data directory this node's own."""
+        properties = data / "meta.properties"
+        own = {"node.id": str(self.number), "directory.id": _new_id()}
+        lines = [line.partition("=") for line in properties.read_text().splitlines()]
+        text = "".join(f"{name}{sign}{own.get(name, value)}\n" for name, sign, value in lines)
+        properties.write_text(text)
+
+
+def _new_id() -> str:
+    """As Kafka writes its ids: 16 bytes in base64 without padding, not beginning with a dash."""
+    return "A" + base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")[1:]
+
+
+def proxied_options(
+    port: int, controller_port: int, proxied_port: int, proxy_port: int
+) -> dict[str, str]:
+    """A second listener: whoever comes to proxied_port is told to come by proxy_port from then on."""
+    here = f"PLAINTEXT://127.0.0.1:{port}"
+    return {
+        "listeners": f"{here},PROXIED://127.0.0.1:{proxied_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"{here},PROXIED://127.0.0.1:{proxy_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+
+
 @dataclass(slots=True, kw_only=True)
 class LocalKafka(LocalServer):
     """A broker of our own. Data survive stop, kill and start; so does the port."""
@@ -149,6 +201,9 @@ class LocalKafka(LocalServer):
     controller_port: int
     scratch: Path  # for what is thrown away at the end
     options: Mapping[str, str] = field(default_factory=dict)
+    member: Member | None = None  # None: the only node
+    proxy_port: int = 0  # of a proxy in front of proxied_port
+    proxied_port: int = 0
     archiving: Supervised | None = field(default=None, init=False)
 
     @property
@@ -163,13 +218,15 @@ class LocalKafka(LocalServer):
             draft = self.directory / "data.draft"
             shutil.rmtree(draft, ignore_errors=True)
             shutil.copytree(self.installation.formatted / "data", draft)
+            if self.member is not None:
+                self.member.mark(draft)
             draft.rename(self.directory / "data")
-        write_properties(self.directory, self.port, self.controller_port, self.options)
+        write_properties(self.directory, self.port, self.controller_port, self._all_options())
         archive = self.installation.archive
         options = (
             [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
             if archive.exists()
-            else [f"-XX:DumpLoadedClassList={self.scratch / 'classes.txt'}"]
+            else [f"-XX:DumpLoadedClassList={self.scratch / f'classes{self.port}.txt'}"]
         )
         self.process = spawn(
             [*self._java(options), "kafka.Kafka", "server.properties"],
@@ -179,6 +236,14 @@ class LocalKafka(LocalServer):
             stop_signal=signal.SIGKILL if self.disposable else signal.SIGTERM,
             keep_open=self.keep_open,
         )
+
+    def _all_options(self) -> dict[str, str]:
+        options = {} if self.member is None else self.member.options()
+        if self.proxied_port:
+            options |= proxied_options(
+                self.port, self.controller_port, self.proxied_port, self.proxy_port
+            )
+        return options | dict(self.options)
 
     def start(self) -> None:
         """Start it and wait until it serves clients. Nothing happens if it runs."""
@@ -198,9 +263,13 @@ class LocalKafka(LocalServer):
     def _archive_classes(self) -> Supervised | None:
         """Beside the running broker, make the archive for the next start from the classes in use now."""
         archive, draft = self.installation.archive, self.scratch / "classes.jsa"
+        if self.member is not None:  # the only node makes it some other time
+            return None
         if archive.exists() or Path(f"{archive}.failed").exists():
             return None
-        classes = shutil.copyfile(self.scratch / "classes.txt", self.scratch / "archive.txt")
+        classes = shutil.copyfile(
+            self.scratch / f"classes{self.port}.txt", self.scratch / "archive.txt"
+        )
         options = [
             "-Xshare:dump",
             f"-XX:SharedClassListFile={classes}",
@@ -232,7 +301,11 @@ class LocalKafka(LocalServer):
 
     def ports_in_use(self) -> tuple[int, ...]:
         """Every port that it listens on."""
-        return (self.port, self.controller_port)
+        return (
+            self.port,
+            self.controller_port,
+            *([self.proxied_port] if self.proxied_port else ()),
+        )
 
 
 def answers_api_versions(host: str, port: int, timeout: float = 1.0) -> bool:

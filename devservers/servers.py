@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from devservers.errors import AlreadyRunning, DiskFull, NotStarted
+from devservers.errors import AlreadyRunning, DiskFull, NotStarted, StartFailed
 from devservers.external import ExternalKafka, ExternalPostgres
-from devservers.kafka import LocalKafka, install_kafka
+from devservers.kafka import LocalKafka, Member, install_kafka
 from devservers.places import (
     cache_directory,
     check_space,
@@ -40,6 +40,7 @@ class Servers:
         self._data_lock: int | None = None
         self._postgres: PostgresServer | None = None
         self._kafka: KafkaServer | None = None
+        self._further_brokers: tuple[LocalKafka, ...] = ()
         self._cancelled = threading.Event()
 
     @property
@@ -51,15 +52,20 @@ class Servers:
 
     @property
     def kafka(self) -> KafkaServer:
-        """Kafka; NotStarted if the settings left it out."""
+        """Kafka, of several brokers the first; NotStarted if the settings left it out."""
         if self._kafka is None:
             raise NotStarted("Kafka was left out: start the servers with kafka=True.")
         return self._kafka
 
     @property
+    def brokers(self) -> tuple[LocalKafka, ...]:
+        """The brokers that were started here."""
+        return tuple(server for server in self.local if isinstance(server, LocalKafka))
+
+    @property
     def local(self) -> tuple[LocalPostgres | LocalKafka, ...]:
         """Those that were started here."""
-        both = (self._postgres, self._kafka)
+        both = (self._postgres, self._kafka, *self._further_brokers)
         return tuple(server for server in both if isinstance(server, LocalPostgres | LocalKafka))
 
     def environment(self) -> dict[str, str]:
@@ -68,7 +74,8 @@ class Servers:
         if self._postgres is not None:
             found[POSTGRES_DSN] = self._postgres.dsn
         if self._kafka is not None:
-            found[KAFKA_BOOTSTRAP_SERVERS] = self._kafka.bootstrap_servers
+            brokers = (self._kafka, *self._further_brokers)
+            found[KAFKA_BOOTSTRAP_SERVERS] = ",".join(b.bootstrap_servers for b in brokers)
         return found
 
     def start(self) -> None:
@@ -116,6 +123,10 @@ class Servers:
         wants_kafka = settings.kafka and self._kafka is None
         if not (wants_postgres or wants_kafka):
             return []
+        if settings.kafka_brokers > 1 and (settings.data_directory or settings.kafka_proxy_port):
+            raise StartFailed(
+                "Several brokers run on throw-away data and without a proxy: leave out data_directory and kafka_proxy_port."
+            )
         account = postgres_account() if wants_postgres else None
         cache = cache_directory(settings.cache_directory, account)
         check_space(cache)
@@ -161,22 +172,32 @@ class Servers:
 
     def _start_kafka(self, cache: Path, data: Path, scratch: Path) -> None:
         settings = self._settings
-        port = self._claim(settings.kafka_port, "Kafka")
-        controller_port = self._claim(0, "Kafka")
-        self._kafka = LocalKafka(
-            name="Kafka",
-            directory=data / "kafka",
-            log_path=start_log(data / "kafka.log"),
-            port=port,
-            disposable=settings.data_directory is None,
-            keep_open=self._locks(),
-            installation=install_kafka(settings.java_source, cache),
-            controller_port=controller_port,
-            scratch=scratch,
-            cancelled=self._cancelled,
-            options=settings.kafka_options,
-        )
-        self._kafka.start()
+        count = settings.kafka_brokers
+        installation = install_kafka(settings.java_source, cache)
+        ports = [self._claim(0 if n else settings.kafka_port, "Kafka") for n in range(count)]
+        controllers = [self._claim(0, "Kafka") for _ in range(count)]
+        proxied = self._claim(0, "Kafka") if settings.kafka_proxy_port else 0
+        brokers = [
+            LocalKafka(
+                name=f"Kafka {n + 1}" if count > 1 else "Kafka",
+                directory=data / (f"kafka-{n + 1}" if count > 1 else "kafka"),
+                log_path=start_log(data / (f"kafka-{n + 1}.log" if count > 1 else "kafka.log")),
+                port=ports[n],
+                disposable=settings.data_directory is None,
+                keep_open=self._locks(),
+                installation=installation,
+                controller_port=controllers[n],
+                scratch=scratch,
+                cancelled=self._cancelled,
+                options=settings.kafka_options,
+                member=Member(number=n + 1, controller_ports=controllers) if count > 1 else None,
+                proxy_port=settings.kafka_proxy_port,
+                proxied_port=proxied,
+            )
+            for n in range(count)
+        ]
+        self._kafka, self._further_brokers = brokers[0], tuple(brokers[1:])
+        run_in_parallel([broker.start for broker in brokers], self._cancelled)
 
     def _claim(self, port: int, server: str) -> int:
         if self._ports is None:

@@ -35,6 +35,8 @@ class ServerSettings:
     kafka_bootstrap_servers: str | None = None
     postgres_port: int = 0
     kafka_port: int = 0
+    kafka_brokers: int = 1  # more than one: a cluster on throw-away data, everything replicated
+    kafka_proxy_port: int = 0  # of a proxy that stands before kafka.proxied_port
     postgres_source: Source = Source.ANY  # the system's from version 15 on, else the wheel's
     java_source: Source = Source.ANY  # the wheel's, else the system's from version 17 on
     postgres_options: Mapping[str, str] = field(default_factory=dict)
