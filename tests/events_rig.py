@@ -15,7 +15,7 @@ from streams.intake import Intake, IntakeSettings
 from tests.sns_signing import SALT, TOPIC, certificate
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+async def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     """Returns as soon as it holds; fails after so long."""
     deadline = time.monotonic() + within_s
     while not condition():

@@ -128,7 +128,7 @@ async def endpoint(port: int = 0) -> AsyncIterator[Endpoint]:
         await runner.cleanup()
 
 
-async def until(condition: Callable[[], Any], *, within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], *, within_s: float = 60.0) -> None:
     """Poll until the condition holds."""
     deadline = time.monotonic() + within_s
     while not condition():
@@ -218,12 +218,12 @@ class Control:
             text: str = json.loads(await response.read())["error"]
             return text
 
-    async def quiet(self, *, within_s: float = 10.0) -> dict[str, Any]:
+    async def quiet(self, *, within_s: float = 60.0) -> dict[str, Any]:
         """Wait until no event is to come or on its way; the state then."""
         return await self.until(lambda state: state["events"]["pending"] == 0, within_s=within_s)
 
     async def until(
-        self, condition: Callable[[dict[str, Any]], bool], *, within_s: float = 10.0
+        self, condition: Callable[[dict[str, Any]], bool], *, within_s: float = 60.0
     ) -> dict[str, Any]:
         """Poll the state until the condition holds for it; the state then."""
         deadline = time.monotonic() + within_s

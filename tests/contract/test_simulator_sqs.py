@@ -69,7 +69,7 @@ async def receive(sqs: Any, queue: str, **arguments: Any) -> list[dict[str, Any]
 async def bodies_in(sqs: Any, queue: str, number: int) -> list[dict[str, Any]]:
     """Receive until that many messages have come."""
     found: list[dict[str, Any]] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(found) < number:
         assert time.monotonic() < deadline, found
         found += await receive(sqs, queue, MaxNumberOfMessages=10, WaitTimeSeconds=1)

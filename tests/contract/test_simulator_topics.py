@@ -67,7 +67,7 @@ async def subscribed(sns: Any, subscriber: Endpoint, topic: str, **attributes: A
     await until(lambda: subscriber.received)
     arn: str = answer["SubscriptionArn"]
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         found = await asyncio.to_thread(sns.get_subscription_attributes, SubscriptionArn=arn)
         if found["Attributes"]["PendingConfirmation"] == "false":

@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[Any]], *, within_s: float = 30.0, every_s: float = 0.05
+    condition: Callable[[], Awaitable[Any]], *, within_s: float = 60.0, every_s: float = 0.05
 ) -> Any:
     """What condition gives as soon as it is true; fails the test after the deadline."""
     deadline = asyncio.get_running_loop().time() + within_s

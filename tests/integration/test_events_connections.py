@@ -64,7 +64,7 @@ async def connect(stage: Events) -> Connection:
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
     """What comes until the connection is closed, however that happens."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         got = b""
         try:
             while chunk := await reader.read(65536):

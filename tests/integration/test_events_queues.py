@@ -77,7 +77,7 @@ class Scene:
 
     async def confirmed(self) -> None:
         """Returns when the endpoint has confirmed its subscription."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 listed = await asyncio.to_thread(
                     self.sns.list_subscriptions_by_topic, TopicArn=TOPIC_ARN

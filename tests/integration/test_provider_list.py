@@ -75,7 +75,7 @@ def duty_on(database: Database, pace: timedelta = PACE) -> ProviderList:
 
 
 async def work(
-    duty: ProviderList, done: Callable[[], Awaitable[Any]], *, within_s: float = 20.0
+    duty: ProviderList, done: Callable[[], Awaitable[Any]], *, within_s: float = 60.0
 ) -> None:
     """Steps until it is done, without the pauses that are only for SES's sake."""
     deadline = time.monotonic() + within_s

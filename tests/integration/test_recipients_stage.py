@@ -37,7 +37,7 @@ GROUP = "recipients"
 T = TypeVar("T")
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 30.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not await condition():
         assert time.monotonic() < deadline, "it did not happen in time"

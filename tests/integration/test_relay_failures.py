@@ -149,7 +149,7 @@ async def test_postgres_stopped_in_good_order_and_started_again(
         async def has_ended() -> bool:
             return not postgres.alive
 
-        await eventually(has_ended, within_s=15)
+        await eventually(has_ended)
         await asyncio.to_thread(postgres.start)
         await setup.insert(5_000, 5_100)
         await arrives_after(setup, 5_100)
@@ -238,5 +238,5 @@ async def test_a_relay_process_that_dies_is_followed_by_its_standby(setup: Setup
             async def has_taken_over() -> bool:
                 return not relay.health.missing()
 
-            await eventually(has_taken_over, within_s=15)
+            await eventually(has_taken_over)
             await reader.read(has_all(1000))

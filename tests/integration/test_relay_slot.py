@@ -76,7 +76,7 @@ async def test_a_second_relay_stands_by_and_takes_over(setup: Setup) -> None:
             async def has_taken_over() -> bool:
                 return not second.health.missing()
 
-            await eventually(has_taken_over, within_s=3)
+            await eventually(has_taken_over)
             await setup.insert(100, 200)
             await reader.read(has_all(200))
 

@@ -74,7 +74,7 @@ class Producer:
 
     async def batches(self, count: int) -> list[tuple[int, list[bytes], asyncio.Future[None]]]:
         """Once so many have been handed over."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.sent) < count:
                 self.arrived.clear()
                 await self.arrived.wait()
@@ -130,7 +130,7 @@ async def test_a_key_has_the_partition_of_javas_default_partitioner() -> None:
     keys = [b"%032d" % n for n in range(40)]
     for key in keys:
         rig.lanes.put([record(key, partition=None, key=key)])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while sum(len(held) for _, held, _ in rig.producer.sent) < len(keys):
             for _, _, acknowledged in rig.producer.sent:
                 if not acknowledged.done():
@@ -174,7 +174,7 @@ async def test_what_comes_while_a_batch_is_handed_over_goes_afterwards() -> None
         await asyncio.sleep(0.003)  # longer than the linger, while the first cannot be handed over
         calls.append(rig.lanes.put([record(b"%d" % n, partition=n % 2)]))
     rig.producer.may_send.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not all(call.done() for call in calls):
             rig.producer.arrived.clear()
             for _, _, acknowledged in rig.producer.sent:

@@ -172,7 +172,7 @@ class World:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 conditions of many kinds
             await asyncio.sleep(0.005)
 
