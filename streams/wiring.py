@@ -175,6 +175,7 @@ def recipients(config: Settings) -> Stage:
             topic=names.delivery_events,
             group=recipients_group(config),
             stage="recipients",
+            session_timeout_s=config.kafka_session_timeout_s,
         ),
         facts=FactsStore(database(config, "recipients", PLANNER)),
         unreadable=unreadable(config, "recipients"),
@@ -239,7 +240,13 @@ def sender(config: Settings) -> Stage:
             connect_timeout_s=config.sender_connect_timeout_s,
             read_timeout_s=config.sender_read_timeout_s,
         ),
-        pointers=KafkaPointers(servers, names, client_id=client_id),
+        pointers=KafkaPointers(
+            servers,
+            names,
+            client_id=client_id,
+            session_timeout_s=config.kafka_session_timeout_s,
+            max_poll_interval_s=config.sender_max_poll_interval_s,
+        ),
         suppressions=SuppressionTable(
             KafkaSuppressions(servers, names.suppressions, client_id=client_id),
             staleness_s=config.sender_suppression_staleness_s,

@@ -26,13 +26,21 @@ class GroupConsumer:
     and what is missing is counted. Records of control and transactions are not expected in its topics."""
 
     def __init__(
-        self, bootstrap_servers: str, *, topic: str, group: str, stage: str, max_records: int = 500
+        self,
+        bootstrap_servers: str,
+        *,
+        topic: str,
+        group: str,
+        stage: str,
+        max_records: int = 500,
+        session_timeout_s: float = 10.0,
     ) -> None:
         self._options = client_options(bootstrap_servers, f"mailstreams-{stage}")
         self._topic = topic
         self._group = group
         self._stage = stage
         self._max_records = max_records
+        self._session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer: AIOKafkaConsumer | None = None
         self._positions = _Positions(stage)
         self._lag = LagGauge(stage)
@@ -45,7 +53,7 @@ class GroupConsumer:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=1000,
-            session_timeout_ms=10_000,
+            session_timeout_ms=self._session_timeout_ms,
         )
         try:
             async with kafka_errors():

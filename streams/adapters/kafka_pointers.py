@@ -44,9 +44,19 @@ class KafkaPointers:
     Unavailable from any method means: stop() and start() again.
     """
 
-    def __init__(self, bootstrap_servers: str, topics: Topics, *, client_id: str) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topics: Topics,
+        *,
+        client_id: str,
+        session_timeout_s: float = 10.0,
+        max_poll_interval_s: float = 60.0,
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._client_id = client_id
+        self._session_timeout_ms = int(session_timeout_s * 1000)
+        self._max_poll_interval_ms = int(max_poll_interval_s * 1000)
         self._group = f"{topics.prefix}sender"
         self._lanes = {topics.outbox(lane): lane for lane in Lane}
         self._consumer: AIOKafkaConsumer | None = None
@@ -64,8 +74,8 @@ class KafkaPointers:
             auto_offset_reset="earliest",
             partition_assignment_strategy=(RangePartitionAssignor,),
             heartbeat_interval_ms=500,
-            session_timeout_ms=10_000,
-            max_poll_interval_ms=60_000,
+            session_timeout_ms=self._session_timeout_ms,
+            max_poll_interval_ms=self._max_poll_interval_ms,
             request_timeout_ms=15_000,
             isolation_level="read_committed",
         )

@@ -36,6 +36,11 @@ class Settings(BaseSettings):
     postgres_pool_size: int = Field(default=8, ge=3, le=200, description="connections a process")
     postgres_timeout_s: float = Field(default=15.0, gt=0, description="bound of one statement")
     kafka_bootstrap_servers: str = Field(default="127.0.0.1:9092", description="host:port, ...")
+    kafka_session_timeout_s: float = Field(
+        default=10.0,
+        ge=1,
+        description="a member of a consumer group that is not heard for so long loses its partitions",
+    )
     topic_prefix: str = Field(
         default="mail.", pattern=r"^[A-Za-z0-9._-]{1,100}$", description="prefix of every topic"
     )
@@ -81,6 +86,11 @@ class Settings(BaseSettings):
     sender_connect_timeout_s: float = Field(default=3.0, gt=0)
     sender_read_timeout_s: float = Field(
         default=20.0, gt=0, description="each early time-out makes an unknown outcome"
+    )
+    sender_max_poll_interval_s: float = Field(
+        default=60.0,
+        ge=5,
+        description="a sender that asks for no records for so long leaves its group; slow calls do not count",
     )
     sender_max_attempts: int = Field(default=5, ge=1, le=100)
     sender_suppression_staleness_s: float = Field(
