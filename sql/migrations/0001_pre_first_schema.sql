@@ -166,10 +166,11 @@ CREATE TABLE email_outbox (
   tags jsonb,
   send_after timestamptz,
   expires_at timestamptz,
-  on_ambiguous text NOT NULL DEFAULT 'hold' CONSTRAINT on_ambiguous_is_hold_other_policies_are_not_built_yet CHECK (on_ambiguous = 'hold'),
+  on_ambiguous text NOT NULL DEFAULT 'hold' CONSTRAINT on_ambiguous_is_hold_resend_or_resend_when_silent CHECK (on_ambiguous IN ('hold', 'resend', 'resend-when-silent')),
   state text NOT NULL DEFAULT 'pending' CONSTRAINT state_is_known CHECK (state IN ('pending', 'sending', 'submitted', 'failed', 'ambiguous', 'suppressed', 'expired', 'cancelled')),
   attempt_id uuid,
   attempts smallint NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  redrives smallint NOT NULL DEFAULT 0,
   reason text,
   traceparent text,
   created timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -188,8 +189,8 @@ CREATE FUNCTION email_outbox_complete() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT
 AS $$
 BEGIN
-  IF NEW.state <> 'pending' OR NEW.attempts <> 0 OR NEW.attempt_id IS NOT NULL OR NEW.reason IS NOT NULL THEN
-    RAISE EXCEPTION 'state, attempts, attempt_id and reason are set by mailstreams'
+  IF NEW.state <> 'pending' OR NEW.attempts <> 0 OR NEW.redrives <> 0 OR NEW.attempt_id IS NOT NULL OR NEW.reason IS NOT NULL THEN
+    RAISE EXCEPTION 'state, attempts, redrives, attempt_id and reason are set by mailstreams'
       USING ERRCODE = 'check_violation', HINT = 'Leave these columns out of the insert.';
   END IF;
   NEW.created := clock_timestamp();
@@ -261,7 +262,7 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
   RAISE EXCEPTION 'recipients, tenant, lane, send_after and the id of an outbox row do not change once it is inserted'
-    USING ERRCODE = 'check_violation', HINT = 'Set its state to cancelled while it is pending, and insert another row.';
+    USING ERRCODE = 'check_violation', HINT = 'Cancel it with cancel_email(id, reason) while it is pending, and insert another row.';
 END
 $$;
 CREATE TRIGGER unchanging BEFORE UPDATE OF id, tenant, lane, recipient, recipient_key, cc, cc_keys, bcc, bcc_keys, send_after ON email_outbox
@@ -288,6 +289,18 @@ WHEN (OLD.state <> NEW.state AND (OLD.state || '>' || NEW.state) NOT IN (
   'failed>submitted', 'failed>pending'))
 EXECUTE FUNCTION refuse_transition();
 
+-- Its attempts may be counted from anew: this number tells the ends of such a row apart, see life_cycle_event.
+CREATE FUNCTION count_redrive() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+  NEW.redrives := OLD.redrives + 1;
+  RETURN NEW;
+END
+$$;
+CREATE TRIGGER redriven BEFORE UPDATE OF state ON email_outbox FOR EACH ROW
+WHEN (OLD.state = 'failed' AND NEW.state = 'pending') EXECUTE FUNCTION count_redrive();
+
 -- Work that waits ------------------------------------------------------------------------------------------------
 
 CREATE TABLE email_due (
@@ -309,17 +322,44 @@ CREATE TABLE email_lease (
 -- Serves expire_leases.
 CREATE INDEX email_lease_expires ON email_lease (expires);
 
--- Attempts of unknown outcome, kept until evidence comes or a person decides.
+-- Attempts of unknown outcome, kept until evidence comes. held: a person was asked. decided: a policy or a person has acted
+-- on it, or the message was cancelled; evidence counts all the same.
 CREATE TABLE email_unsettled (
   attempt_id uuid PRIMARY KEY,
   outbox_id uuid NOT NULL,
   since timestamptz NOT NULL DEFAULT clock_timestamp(),
-  held timestamptz
+  held timestamptz,
+  decided timestamptz
 );
 -- Serves settle_ambiguous.
 CREATE INDEX email_unsettled_outbox ON email_unsettled (outbox_id);
--- Serves hold_ambiguous.
-CREATE INDEX email_unsettled_waiting ON email_unsettled (since) WHERE held IS NULL;
+-- Serves hold_ambiguous and resend_ambiguous.
+CREATE INDEX email_unsettled_waiting ON email_unsettled (since) WHERE held IS NULL AND decided IS NULL;
+
+-- Messages that SES may have taken twice, and those that it has. One row an attempt: of unknown outcome when its message was
+-- given back to be sent again, or proven beside another one. Gone when evidence shows that there was one call at most.
+CREATE TABLE email_duplicate (
+  attempt_id uuid PRIMARY KEY,
+  outbox_id uuid NOT NULL,
+  tenant text NOT NULL,
+  why text NOT NULL CHECK (why IN ('resend', 'resend-when-silent', 'settled-by-hand', 'redriven', 'unforeseen')),
+  since timestamptz NOT NULL DEFAULT clock_timestamp(),
+  proven timestamptz
+);
+-- Serves settle_ambiguous.
+CREATE INDEX email_duplicate_outbox ON email_duplicate (outbox_id);
+
+-- How the silence of an attempt is known to be one: one row a life of a process that takes in events. It has watched since
+-- then without a break up to its last report; trouble is the last time that something was refused, set aside or late.
+CREATE TABLE intake_watch (
+  process uuid PRIMARY KEY,
+  stage text NOT NULL CHECK (stage IN ('events', 'recipients')),
+  since timestamptz NOT NULL DEFAULT clock_timestamp(),
+  reported timestamptz NOT NULL DEFAULT clock_timestamp(),
+  trouble timestamptz,
+  trouble_kind text,
+  ended boolean NOT NULL DEFAULT false
+);
 
 CREATE TABLE dead_letter (
   id uuid PRIMARY KEY DEFAULT uuid_v7(),
@@ -331,7 +371,7 @@ CREATE TABLE dead_letter (
   attempt_id uuid,
   created timestamptz NOT NULL DEFAULT clock_timestamp()
 );
--- Serves trace_email and settle_ambiguous.
+-- Serves trace_email, settle_ambiguous and redrive_dead_letters.
 CREATE INDEX dead_letter_outbox ON dead_letter (outbox_id);
 
 -- What was done and what came of it --------------------------------------------------------------------------------
@@ -702,7 +742,8 @@ LANGUAGE sql VOLATILE
 AS $$
   SELECT jsonb_build_object(
     'specversion', '1.0',
-    'id', left(encode(sha256(convert_to(row_of.id::text || '/' || kind || '/' || row_of.attempts::text, 'UTF8')), 'hex'), 32),
+    'id', left(encode(sha256(convert_to(row_of.id::text || '/' || kind || '/' || row_of.attempts::text
+      || CASE WHEN row_of.redrives > 0 THEN '/' || row_of.redrives::text ELSE '' END, 'UTF8')), 'hex'), 32),
     'source', '/mailstreams/outbox',
     'type', 'mailstreams.email.' || kind,
     'time', utc_text(clock_timestamp()),
@@ -712,7 +753,7 @@ AS $$
     'data', jsonb_build_object('tenant', row_of.tenant, 'outbox_id', row_of.id, 'recipient_key', row_of.recipient_key,
       'dedup_key', row_of.dedup_key, 'sender_domain', lower(split_part(row_of.sender, '@', 2)), 'reason', why))
 $$;
-COMMENT ON FUNCTION life_cycle_event(email_outbox, text, text) IS 'The CloudEvent of a suppressed, failed, expired or cancelled row, for mail.delivery-events. Its id follows from the row, the kind and the attempts.';
+COMMENT ON FUNCTION life_cycle_event(email_outbox, text, text) IS 'The CloudEvent of a suppressed, failed, expired or cancelled row, for mail.delivery-events. Its id follows from the row, the kind, the attempts and how often a failed row was sent again.';
 
 CREATE FUNCTION email_outbox_announce_cancelled() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
@@ -720,12 +761,49 @@ AS $$
 BEGIN
   INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload, tracingspancontext)
   VALUES ('delivery-events', NEW.recipient_key, 'cancelled', life_cycle_event(NEW, 'cancelled', NEW.reason), 'traceparent=' || NEW.traceparent);
+  -- A wake-up that the scheduler is taking this moment does no harm.
+  DELETE FROM email_due WHERE id IN (SELECT d.id FROM email_due AS d WHERE d.id = NEW.id FOR UPDATE SKIP LOCKED);
+  UPDATE email_unsettled SET decided = clock_timestamp() WHERE outbox_id = NEW.id AND decided IS NULL;
   RETURN NULL;
 END
 $$;
 -- Cancelling is an UPDATE of anybody's; the other ends of a row are told by the statements that write them.
 CREATE TRIGGER announce_cancelled AFTER UPDATE OF state ON email_outbox FOR EACH ROW
 WHEN (NEW.state = 'cancelled' AND OLD.state <> 'cancelled') EXECUTE FUNCTION email_outbox_announce_cancelled();
+
+CREATE FUNCTION cancel_email(id uuid, reason text) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  found_state text;
+BEGIN
+  IF coalesce(btrim(cancel_email.reason), '') = '' THEN
+    RAISE EXCEPTION 'a reason for cancelling is missing' USING ERRCODE = 'invalid_parameter_value', HINT = 'It stands in the event that subscribers get.';
+  END IF;
+  SELECT o.state INTO found_state FROM email_outbox AS o WHERE o.id = cancel_email.id FOR NO KEY UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    -- A claim, an outcome or the scheduler has the row this moment.
+    SELECT o.state INTO found_state FROM email_outbox AS o WHERE o.id = cancel_email.id;
+    RETURN CASE WHEN NOT FOUND THEN 'absent' WHEN found_state IN ('pending', 'sending', 'ambiguous') THEN 'busy' ELSE found_state END;
+  END IF;
+  IF found_state = 'sending' THEN
+    RETURN 'busy';
+  ELSIF found_state NOT IN ('pending', 'ambiguous') THEN
+    RETURN found_state;
+  END IF;
+  -- SES is known to have taken it: the scheduler is about to write that.
+  IF EXISTS (SELECT FROM email_attempt AS a WHERE a.outbox_id = cancel_email.id AND a.outcome = 'accepted') OR EXISTS (
+    SELECT FROM email_event AS e
+    WHERE e.outbox_id = cancel_email.id
+      AND e.type IN ('accepted', 'delivered', 'delayed', 'bounced', 'complained', 'rejected', 'rendering-failed', 'opened', 'clicked')) THEN
+    RETURN 'busy';
+  END IF;
+  UPDATE email_outbox AS o SET state = 'cancelled', reason = cancel_email.reason, changed = clock_timestamp() WHERE o.id = cancel_email.id;
+  RETURN 'cancelled';
+END
+$$;
+COMMENT ON FUNCTION cancel_email(uuid, text) IS 'Cancels a message in the caller''s transaction, and never waits. Returns cancelled; busy: a call is under way, ask again in a moment, nothing is remembered; absent; or the state in which the message has ended, which is too late.';
 
 CREATE FUNCTION email_outbox_announce() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
@@ -752,7 +830,7 @@ CREATE FUNCTION enqueue_email(
   template text DEFAULT NULL, variables jsonb DEFAULT NULL, tenant text DEFAULT 'default', lane text DEFAULT 'transactional',
   dedup_key text DEFAULT NULL, send_after timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
   cc text[] DEFAULT NULL, bcc text[] DEFAULT NULL, reply_to text DEFAULT NULL, headers jsonb DEFAULT NULL,
-  tags jsonb DEFAULT NULL, traceparent text DEFAULT NULL, template_version integer DEFAULT NULL
+  tags jsonb DEFAULT NULL, traceparent text DEFAULT NULL, template_version integer DEFAULT NULL, on_ambiguous text DEFAULT 'hold'
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 AS $$
@@ -761,11 +839,11 @@ DECLARE
   made uuid;
 BEGIN
   INSERT INTO email_outbox (recipient, sender, subject, text, html, template, template_version, variables, tenant, lane,
-    dedup_key, send_after, expires_at, cc, bcc, reply_to, headers, tags, traceparent)
+    dedup_key, send_after, expires_at, cc, bcc, reply_to, headers, tags, traceparent, on_ambiguous)
   VALUES (enqueue_email.recipient, enqueue_email.sender, enqueue_email.subject, body_text, body_html, enqueue_email.template,
     enqueue_email.template_version, enqueue_email.variables, enqueue_email.tenant, enqueue_email.lane, enqueue_email.dedup_key,
     enqueue_email.send_after, enqueue_email.expires_at, enqueue_email.cc, enqueue_email.bcc, enqueue_email.reply_to,
-    enqueue_email.headers, enqueue_email.tags, enqueue_email.traceparent)
+    enqueue_email.headers, enqueue_email.tags, enqueue_email.traceparent, enqueue_email.on_ambiguous)
   ON CONFLICT (tenant, dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
   RETURNING id INTO made;
   IF made IS NULL THEN
@@ -779,13 +857,22 @@ COMMENT ON FUNCTION enqueue_email IS 'Puts one e-mail into the outbox in the cal
 
 -- Rate, pauses, templates, duties ----------------------------------------------------------------------------------
 
--- One row a sending account and region. next_free is the theoretical arrival time of GCRA.
+-- One row a sending account and region. next_free is the theoretical arrival time of GCRA. The rest is the circuit: calls
+-- that failed in a row, of which messages (the first 20), whether none was written; since when it is open, its probes.
 CREATE TABLE send_rate (
   scope text PRIMARY KEY,
   per_second double precision NOT NULL CHECK (per_second > 0),
   next_free timestamptz NOT NULL DEFAULT clock_timestamp(),
   granted bigint NOT NULL DEFAULT 0,
-  read_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  read_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  failing integer NOT NULL DEFAULT 0,
+  failing_messages uuid[] NOT NULL DEFAULT '{}',
+  failing_unwritten boolean NOT NULL DEFAULT true,
+  failing_reason text,
+  open_since timestamptz,
+  probes integer NOT NULL DEFAULT 0,
+  probe_at timestamptz,
+  CONSTRAINT probe_at_while_open CHECK ((open_since IS NULL) = (probe_at IS NULL))
 );
 
 CREATE TABLE pause (

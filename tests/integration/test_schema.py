@@ -86,7 +86,7 @@ async def insert(database: Database, **columns: Any) -> Any:
             "expires_at_is_between_1970_and_9999_or_infinity",
             {"expires_at": datetime(9999, 12, 31, 12, tzinfo=UTC)},
         ),
-        ("on_ambiguous_is_hold_other_policies_are_not_built_yet", {"on_ambiguous": "resend"}),
+        ("on_ambiguous_is_hold_resend_or_resend_when_silent", {"on_ambiguous": "again"}),
         ("id_is_a_uuid_of_version_7", {"id": "3f2b8f6e-8c5d-4d7c-9a57-2f3d1a5b6c7d"}),
     ],
 )
