@@ -16,6 +16,10 @@ _PREFIX: Final = re.compile(r"(?:rfc822|utf-8|smtp|mailto)\s*[;:]\s*", re.IGNORE
 _LAST_ANGLE: Final = re.compile(r"<([^<>]*)>[^<>]*\Z")
 _DOMAIN: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-z:.]+\]")
 _DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
+_INVISIBLE: Final = re.compile(
+    "[\\s\u00ad\u034f\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
+)
+_HYPHEN: Final = re.compile("(?:^|[.\u3002\uff0e\uff61])-|-(?:$|[.\u3002\uff0e\uff61])")
 _DEVIATING: Final = re.compile("([ßẞς])")
 _LOCAL: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s<>()\[\]",;:@\\\x00-\x1f\x7f]+', re.DOTALL)
 
@@ -37,6 +41,19 @@ def bare_address(spelled: str) -> str | None:
     if ascii_domain is None or not _LOCAL.fullmatch(local):
         return None
     return f"{local}@{ascii_domain}"
+
+
+def ascii_domain_of(address: str) -> str:
+    """The address, trimmed, with its domain in ASCII if that can be written so; else unchanged, for others to refuse.
+
+    What is not assigned in the Unicode of internationalised domains, or vanishes there, has no ASCII form: a zero-width space
+    in a domain is a mistake and not the domain without it.
+    """
+    local, at, domain = address.strip().rpartition("@")
+    if not at or domain.isascii() or _INVISIBLE.search(domain) or _HYPHEN.search(domain):
+        return address.strip()
+    ascii_domain = _ascii_domain(domain)
+    return f"{local}@{ascii_domain}" if ascii_domain else address.strip()
 
 
 def is_mailbox_simulator(address: str) -> bool:

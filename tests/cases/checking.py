@@ -7,11 +7,13 @@ from tests.cases import placeholders, words
 from tests.cases.checker import Checker
 from tests.cases.checking_event import check_event
 from tests.cases.checking_http import check_http
+from tests.cases.checking_send import check_send
 
 _COMMON: Final = frozenset({"id", "title", "sources", "right", "naive", "kind"})
 _VARIANTS: Final[dict[str, Callable[[Checker, dict[str, Any], bool], None]]] = {
     "sns_http": check_http,
     "ses_event": check_event,
+    "ses_send": check_send,
 }
 
 
@@ -33,7 +35,10 @@ def check(case: Any, name: str) -> list[str]:
         if key in case:
             root.at(key).text(case[key])
     root.at("sources").texts(case.get("sources"))
-    if kind in _VARIANTS:
+    if kind == "scenario":
+        root.at("given").text(case.get("given"))
+        root.at("do").texts(case.get("do"))
+    else:
         _check_variants(root, kind, case.get("variants"))
     return root.errors
 

@@ -1,4 +1,4 @@
-"""The two runners, each with servers, topics and a loop of one module. Foreign cases are run without the runner's own tests."""
+"""The three runners, each with servers, topics and a loop of one module. Foreign cases are run without the runner's own tests."""
 
 import asyncio
 import os
@@ -18,16 +18,20 @@ from tests.cases.loading import OWN_DATA, Group, folder, groups, nothing_to_run,
 from tests.cases.network import as_runner
 from tests.cases.recipients_state import RecipientsState
 from tests.cases.scene import scene
+from tests.cases.send_queue import SendQueue
+from tests.cases.send_runner import run_variant as run_send_variant
+from tests.cases.send_scene import send_scene
 
 T = TypeVar("T")
 RunHttp = Callable[[Group], tuple[list[str], list[str]]]
 RunEvent = Callable[[Group], list[str]]
+RunSend = Callable[[Group], list[str]]
 
 
 def ignored() -> Iterator[str]:
     """A module without a case is left out, since one that has nothing to run counts as skipped."""
     files = read_folder(folder())
-    for kind in ("sns_http", "ses_event"):
+    for kind in ("sns_http", "ses_event", "ses_send"):
         if not groups(files, kind):
             yield f"test_{kind}.py"
     if folder().resolve() != OWN_DATA.resolve():
@@ -83,6 +87,38 @@ def run_event(
             yield lambda group: runner.run(run_variant(made, group))
     finally:
         servers.postgres.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def run_send(
+    servers: devservers.Servers,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: Any,
+) -> Iterator[RunSend]:
+    """Runs a ses_send variant: the report of what failed. The variants of all tests of the module that were selected begin
+    with the first one."""
+    mine = [item for item in request.session.items if item.module is request.module]
+    selected = [item.callspec.params["group"] for item in mine if _is_of_a_group(item)]
+    opened = sending(servers, template_database, tmp_path_factory.mktemp("sending"), selected)
+    with on_a_loop(opened) as (runner, queue):
+        yield lambda group: runner.run(queue.result(group))
+
+
+def _is_of_a_group(item: Any) -> bool:
+    return "group" in getattr(getattr(item, "callspec", None), "params", {})
+
+
+@asynccontextmanager
+async def sending(
+    servers: devservers.Servers, template: str, directory: Path, groups: list[Group]
+) -> AsyncIterator[SendQueue]:
+    async with send_scene(servers, template, directory) as made:
+        queue = SendQueue(lambda group: run_send_variant(made, group), groups)
+        try:
+            yield queue
+        finally:
+            await queue.stop()
 
 
 @asynccontextmanager

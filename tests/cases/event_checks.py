@@ -229,8 +229,13 @@ def rates(expect: Expect, added: Mapping[str, float]) -> list[Difference]:
 
 def leaks(variant: Mapping[str, Any], places: Mapping[str, Sequence[str]]) -> list[Difference]:
     """Addresses of the variant's people that stand where none may."""
+    return leaks_of([variant["sent"], variant["deliveries"], _named(variant["expect"])], places)
+
+
+def leaks_of(value: Any, places: Mapping[str, Sequence[str]]) -> list[Difference]:
+    """Addresses in the texts of a value that stand where none may."""
     people = set()
-    for text in texts([variant["sent"], variant["deliveries"], _named(variant["expect"])]):
+    for text in texts(value):
         words = (word for word in _WORD.findall(text) if "@" in word)
         people |= {normalise(a) for word in words for a in _ADDRESS.findall(word)}
     found = []

@@ -125,7 +125,7 @@ class Run:
             rates=observation.rates(),
             running=await scene.serve(scene.settings(), recipients=True),
             sent=sent,
-            bodies=[genuine(_message(d, fill), now, urls) for d in variant["deliveries"]],
+            bodies=[wrapped(d, fill, now, urls) for d in variant["deliveries"]],
         )
 
     async def stop(self) -> None:
@@ -150,17 +150,19 @@ class Run:
         delivery = self.variant["deliveries"][number]
         slots = asyncio.Semaphore(delivery.get("concurrent", 1))
         address, body = self.running.address, self.bodies[number]
-        posts = (_post(address, body, slots) for _ in range(delivery.get("times", 1)))
+        posts = (post(address, body, slots) for _ in range(delivery.get("times", 1)))
         return await asyncio.gather(*posts)
 
 
-def _message(delivery: Mapping[str, Any], fill: Any) -> str:
+def wrapped(delivery: Mapping[str, Any], fill: Any, now: datetime, urls: Urls) -> bytes:
+    """The delivery in a genuine envelope."""
     if "message" in delivery:
-        return str(filled(delivery["message"], fill))
-    return json.dumps(filled(delivery["ses"], fill))
+        return genuine(str(filled(delivery["message"], fill)), now, urls)
+    return genuine(json.dumps(filled(delivery["ses"], fill)), now, urls)
 
 
-async def _post(address: str, body: bytes, slots: asyncio.Semaphore) -> str:
+async def post(address: str, body: bytes, slots: asyncio.Semaphore) -> str:
+    """The status of the answer, with its text unless it is 200; or why there was none."""
     headers = {
         "Content-Type": "text/plain; charset=UTF-8",
         "User-Agent": "Amazon Simple Notification Service Agent",

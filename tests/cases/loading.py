@@ -64,9 +64,9 @@ def nothing_to_run(path: Path, files: Sequence[CaseFile]) -> str | None:
         return f"CASES_DIR: there is no folder {path}; nothing was run."
     if not files:
         return f"CASES_DIR: there is no case file (*.json) in {path}; nothing was run."
-    if all(file.kind in words.NOT_BUILT and not file.errors for file in files):
+    if all(file.kind in words.TOLD_IN_PROSE and not file.errors for file in files):
         kinds = " and ".join(sorted({str(file.kind) for file in files}))
-        return f"CASES_DIR: {path} holds only cases of kind {kinds}, which has no runner yet; nothing was run."
+        return f"CASES_DIR: {path} holds only cases of kind {kinds}, which no runner can read; nothing was run."
     return None
 
 

@@ -14,6 +14,7 @@ _KNOWN: Final = {
         rf"{_NOW}|signature|certificate-url|new-certificate-url|message-id|pad-\d+"
     ),
     "ses_event": re.compile(rf"{_NOW}|attempt-\d+|pad-\d+"),
+    "ses_send": re.compile(rf"{_NOW}|attempt-\d+|provider-message-id|pad-\d+"),
 }
 _OFFSET: Final = re.compile(r"now(?:([+-]\d+)(s|min|h|d))?")
 _UNITS: Final = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}

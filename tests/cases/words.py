@@ -4,7 +4,8 @@ import re
 from typing import Any, Final
 
 KINDS: Final = ("sns_http", "ses_event", "ses_send", "scenario")
-NOT_BUILT: Final = ("ses_send", "scenario")
+# No runner can read these: each has a test of its own, named by its id.
+TOLD_IN_PROSE: Final = ("scenario",)
 
 HTTP_REASONS: Final[dict[str | None, frozenset[int]]] = {
     None: frozenset({200}),
@@ -96,6 +97,22 @@ ROW_STATES: Final = SENT_STATES | {
     "cancelled",
     "refused",
 }
+
+ACCOUNTS: Final = frozenset({"healthy", "paused", "shutdown", "sandbox", "quota-used"})
+SIGNALS: Final = frozenset({"SIGKILL", "SIGTERM"})
+# Before a byte of the request is written.
+CONNECTION_FAULTS: Final = frozenset({"refuse-connection", "tls-failure"})
+FAULTS: Final = CONNECTION_FAULTS | {
+    "no-answer",
+    "reset-after-write",
+    "close-after-write",
+    "truncated-body",
+}
+CALL_OUTCOMES: Final = frozenset(
+    {"accepted", "retry", "permanent", "throttled", "account-stop", "misconfigured", "unknown"}
+)
+PAUSES: Final = (None, "account", "stream", "lane", "tenant")
+LIFE_CYCLE: Final = EVENT_TYPES | {"suppressed", "failed", "expired", "cancelled"}
 
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
