@@ -8,17 +8,27 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from streams.domain.attempts import OutcomeKind, Recorded, Verdict
+from streams.domain.circuit import PROBE_INTERVALS, ProbeIntervals
 from streams.domain.errors import Unavailable
 from streams.domain.ses_errors import TABLE
 from streams.domain.topics import Lane
 from streams.ports.kafka_writing import UnreadableRecords
-from streams.ports.sender import EmailProvider, Outbox, PointerFeed, SuppressionGuard
+from streams.ports.sender import (
+    AttemptJournal,
+    EmailProvider,
+    Outbox,
+    PointerFeed,
+    SuppressionGuard,
+)
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 from streams.runtime.settings import Settings
-from streams.sending.calls import Calls
+from streams.sending.calls import Calls, CallSettings
+from streams.sending.circuit import Circuit
 from streams.sending.dispatch import Dispatch, Lease
+from streams.sending.no_journal import NoJournal
 from streams.sending.outcome_writer import OutcomeWriter
+from streams.sending.permits import Permits
 from streams.sending.pointer_intake import PointerIntake
 from streams.sending.signals import Signal
 from streams.sending.work import Done
@@ -46,15 +56,22 @@ class SenderSettings:
     lease_s: float
     call_s: float
     drain_s: float
+    intervals: ProbeIntervals = PROBE_INTERVALS
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
+        call_s = settings.sender_connect_timeout_s + settings.sender_read_timeout_s
         return cls(
             configuration_set=settings.configuration_set,
             max_in_flight=settings.sender_max_in_flight,
             lease_s=settings.sender_lease_s,
-            call_s=settings.sender_connect_timeout_s + settings.sender_read_timeout_s,
+            call_s=call_s,
             drain_s=settings.drain_s,
+            intervals=ProbeIntervals.of(
+                first_s=settings.sender_probe_first_s,
+                longest_s=settings.sender_probe_longest_s,
+                answer_s=call_s,
+            ),
         )
 
 
@@ -72,6 +89,7 @@ class Sender:
         pointers: PointerFeed,
         suppressions: SuppressionGuard,
         unreadable: UnreadableRecords,
+        journal: AttemptJournal | None = None,
     ) -> None:
         self.health = Health(stage=STAGE)
         self._settings = settings
@@ -84,23 +102,35 @@ class Sender:
         work = Signal()
         self._work = work
         self._intake = PointerIntake(feed=pointers, outbox=outbox, unreadable=unreadable, work=work)
-        self._writer = OutcomeWriter(outbox=outbox, intake=self._intake)
+        self._journal = journal = journal or NoJournal()
+        self._circuit = circuit = Circuit()
+        self._writer = OutcomeWriter(outbox=outbox, intake=self._intake, journal=journal)
         self._calls = Calls(
+            CallSettings(
+                configuration_set=settings.configuration_set,
+                most=settings.max_in_flight,
+                call_s=settings.call_s,
+            ),
             provider=provider,
             guard=suppressions,
-            configuration_set=settings.configuration_set,
-            most=settings.max_in_flight,
-            call_s=settings.call_s,
+            journal=journal,
+            circuit=circuit,
             work=work,
             now=outbox.now,
         )
         self._calls.done = self._done
+        self._permits = Permits(
+            outbox=outbox, circuit=circuit, pace=self._calls.pace, intervals=settings.intervals
+        )
         self._dispatch = Dispatch(
             outbox=outbox,
             guard=suppressions,
             intake=self._intake,
             calls=self._calls,
             writer=self._writer,
+            journal=journal,
+            circuit=circuit,
+            permits=self._permits,
             lease=Lease(lease_s=settings.lease_s, call_s=settings.call_s),
             work=work,
         )
@@ -111,7 +141,8 @@ class Sender:
 
     def _done(self, done: Done) -> None:
         """The call of a recipient ended: the next one may begin, and its outcome is to be written."""
-        self._intake.queues.free(done.pointer.recipient_key)
+        if done.pointer is not None:
+            self._intake.queues.free(done.pointer.recipient_key)
         self._writer.add(done)
         self._work.set()
 
@@ -122,7 +153,8 @@ class Sender:
         self._written.clear()
         await self._outbox.start()
         await self._provider.start()
-        self._dispatch.scope = self._provider.region
+        self._permits.scope = self._circuit.scope = self._provider.region
+        self._writer.inherit(self._journal.open())
         self._open(yes=True)
         await self._join()
 
@@ -177,6 +209,7 @@ class Sender:
         await self._unreadable.stop()
         await self._provider.stop()
         await self._outbox.stop()
+        self._journal.close()
 
     async def _end_loops(self) -> None:
         """Each ends after its step; one that waits for a server that is away is not waited for."""
@@ -251,9 +284,10 @@ class Sender:
         """Says in readiness what is missing, and shows what waits."""
         self._say("suppression_table", self._suppressions.missing())
         self._say("pointers", self._intake.halted)
-        unknown = f"the sending rate of {self._dispatch.scope} is not known yet: see that a scheduler runs and may call ses:GetAccount"
-        self._say("send_rate", None if self._dispatch.rate_known else unknown)
-        self._say("permits", self._dispatch.starving)
+        unknown = f"the sending rate of {self._permits.scope} is not known yet: see that a scheduler runs and may call ses:GetAccount"
+        self._say("send_rate", None if self._permits.rate_known else unknown)
+        self._say("permits", self._permits.starving)
+        self._say("circuit", self._circuit.why)
         for lane in Lane:
             metrics.SENDER_QUEUED.labels(lane=lane).set(self._intake.waiting(lane))
         return WATCH_EVERY_S

@@ -221,6 +221,7 @@ def unreadable(
 
 
 def sender(config: Settings) -> Stage:
+    from streams.adapters.attempt_journal import AttemptJournalFile
     from streams.adapters.kafka_pointers import KafkaPointers
     from streams.adapters.kafka_suppressions import KafkaSuppressions
     from streams.adapters.outbox_store import PLANNER, OutboxStore
@@ -252,6 +253,9 @@ def sender(config: Settings) -> Stage:
             staleness_s=config.sender_suppression_staleness_s,
         ),
         unreadable=unreadable(config, "sender"),
+        journal=None
+        if config.sender_journal is None
+        else AttemptJournalFile(config.sender_journal),
     )
 
 

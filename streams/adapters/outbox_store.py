@@ -22,6 +22,7 @@ from streams.domain.attempts import (
     Undecodable,
     Verdict,
 )
+from streams.domain.circuit import CircuitState, ProbeIntervals, Report
 from streams.domain.errors import BadMessage, Unavailable
 from streams.domain.pacing import WINDOW_S, Grant, ServerClock
 from streams.domain.pointers import Pointer
@@ -95,11 +96,32 @@ class OutboxStore:
         return {AttemptId(row["attempt_id"]): Recorded(row["recorded"]) for row in rows}
 
     async def take_permits(
-        self, scope: str, costs: Sequence[float], *, lead_s: float
-    ) -> tuple[Grant, ServerClock] | None:
-        """Permits for the first of these messages, and the server's clock; None while the rate is not known."""
+        self,
+        scope: str,
+        costs: Sequence[float],
+        *,
+        lead_s: float,
+        report: Report,
+        intervals: ProbeIntervals,
+    ) -> tuple[Grant, ServerClock, CircuitState] | None:
+        """Permits for the first of these messages, the server's clock and the circuit after the report; None while the rate is not known."""
         asked_at = time.monotonic()
-        rows = await self._database.rows("take_permits", scope, list(costs), WINDOW_S, lead_s)
+        rows = await self._database.rows(
+            "take_permits",
+            scope,
+            list(costs),
+            WINDOW_S,
+            lead_s,
+            report.reached,
+            list(report.failed),
+            report.reason,
+            report.is_unwritten,
+            report.is_unused,
+            intervals.first_s,
+            intervals.longest_s,
+            intervals.unreachable_s,
+            intervals.answer_s,
+        )
         answered_at = time.monotonic()
         if not rows:
             return None
@@ -107,15 +129,7 @@ class OutboxStore:
         self._clock.observe(
             asked_at=asked_at, server_now=row["server_now"], answered_at=answered_at
         )
-        return Grant(
-            messages=row["messages"],
-            permits=row["permits"],
-            server_now=row["server_now"],
-            start_at=row["start_at"],
-            per_second=row["per_second"],
-            wait_s=row["wait"],
-            was_ahead=row["was_ahead"],
-        ), self._clock
+        return _grant(row), self._clock, _circuit(row)
 
     async def pause(self, pause: Pause) -> None:
         """Stops something for all senders; a longer pause of somebody else stays as it is."""
@@ -140,6 +154,29 @@ class OutboxStore:
             )
             for row in rows
         }
+
+
+def _grant(row: asyncpg.Record) -> Grant:
+    return Grant(
+        messages=row["messages"],
+        permits=row["permits"],
+        server_now=row["server_now"],
+        start_at=row["start_at"],
+        per_second=row["per_second"],
+        wait_s=row["wait"],
+        was_ahead=row["was_ahead"],
+    )
+
+
+def _circuit(row: asyncpg.Record) -> CircuitState:
+    return CircuitState(
+        failing=row["failing"],
+        failing_messages=row["failing_messages"],
+        open_since=row["open_since"],
+        reason=row["reason"],
+        is_probe=row["is_probe"],
+        has_opened=row["has_opened"],
+    )
 
 
 def _claim(row: asyncpg.Record) -> Claim:

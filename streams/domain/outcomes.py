@@ -63,6 +63,8 @@ def pause_of(email: Email, meant: Meaning) -> Pause | None:
             return None
         case PauseScope.SENDER:
             value = email.sender.lower()
+        case PauseScope.TENANT:
+            value = email.tenant
         case _:
             value = ACCOUNT
     return Pause(scope=row.pause, value=value, reason=meant.reason, seconds=row.pause_s)

@@ -90,11 +90,15 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """A grant under the terms of its question, on the clock of its server."""
+    """A grant under the terms of its question, on the clock of its server.
+
+    is_probe: of one message, to see whether SES works again.
+    """
 
     grant: Grant
     clock: ServerClock
     terms: Terms
+    is_probe: bool = False
 
     @property
     def granted_at(self) -> float:

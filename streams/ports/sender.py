@@ -1,6 +1,6 @@
 """What the sender needs: pointers, suppressions, the outbox, the provider."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -15,6 +15,8 @@ from streams.domain.attempts import (
     Recorded,
     Verdict,
 )
+from streams.domain.circuit import CircuitState, ProbeIntervals, Report
+from streams.domain.journal_records import Begin
 from streams.domain.pacing import Grant, ServerClock
 from streams.domain.pointers import Pointer
 from streams.domain.records import Record, TopicPartition
@@ -111,12 +113,42 @@ class Outbox(Protocol):
         """Stops something for all senders."""
 
     async def take_permits(
-        self, scope: str, costs: Sequence[float], *, lead_s: float
-    ) -> tuple[Grant, ServerClock] | None:
-        """Permits for the first of these messages, and the server's clock; None while the rate is not known."""
+        self,
+        scope: str,
+        costs: Sequence[float],
+        *,
+        lead_s: float,
+        report: Report,
+        intervals: ProbeIntervals,
+    ) -> tuple[Grant, ServerClock, CircuitState] | None:
+        """Permits for the first of these messages, the server's clock and the circuit after the report; None while the rate is not known."""
 
     async def templates(self, names: Sequence[TemplateName]) -> dict[TemplateName, Template]:
         """The templates of these names; those that do not exist are left out."""
+
+
+class AttemptJournal(Protocol):
+    """What this process was about to do, kept where the next one finds it after a kill. Nothing here waits."""
+
+    def open(self) -> list[Outcome]:
+        """What is to be written about attempts that a dead process left, before anything is claimed.
+
+        Unavailable while another process has it, Misconfigured if it cannot be used.
+        """
+
+    def claiming(self, pairs: Sequence[tuple[UUID, AttemptId]]) -> None:
+        """These rows are about to be claimed under these attempts. Unavailable: then they must not be."""
+
+    def begun(self, begin: Begin) -> None:
+        """The first byte of the call may leave now. Unavailable: then it must not."""
+
+    def answered(self, outcome: Outcome) -> None:
+        """The call has ended so; its outcome is not durable yet."""
+
+    def closed(self, attempt_ids: Iterable[AttemptId]) -> None:
+        """Nothing is left to find out about these."""
+
+    def close(self) -> None: ...
 
 
 class EmailProvider(Protocol):

@@ -279,7 +279,14 @@ SETTLED = Counter(
 )
 DUPLICATES = Counter(
     "mailstreams_outbox_duplicates_total",
-    "Messages that SES is now known to have taken twice. Any: a person or a policy had one sent again whose first call was taken.",
+    "Calls that SES is now known to have taken beside another one of their message. Any: a person or a policy had it sent again "
+    'whose first call was taken; "mailstreams duplicates" lists them.',
+    ["stage"],
+)
+CONTRADICTED = Counter(
+    "mailstreams_outbox_contradicted_total",
+    "Messages that a person settled as taken by SES, and whose call is now proven not to be: they were not sent. Any: see the "
+    "audit log, and insert them anew if they are still wanted.",
     ["stage"],
 )
 
@@ -302,6 +309,18 @@ SCHEDULER_EXPIRED_LEASES = Counter(
 SCHEDULER_HELD = Counter(
     "mailstreams_scheduler_held_rows_total",
     "Ambiguous rows given to a person, since no event came in time. Any: decide them, and find out why the events are missing.",
+)
+SCHEDULER_RESENT = Counter(
+    "mailstreams_scheduler_resent_rows_total",
+    "Rows of unknown outcome that were sent again by their policy. Each may be a duplicate. Growing: calls time out; look at the "
+    "connection to SES, and whether the events of SES come in.",
+    ["policy"],
+)
+SCHEDULER_DUPLICATES = Gauge(
+    "mailstreams_scheduler_duplicates",
+    'Rows of table email_duplicate, at most 100,000 each: possible (sent again by a policy or a person) or proven. "mailstreams '
+    'duplicates" lists them.',
+    ["kind"],
 )
 SCHEDULER_HEARTBEATS = Counter(
     "mailstreams_scheduler_heartbeats_total",
@@ -414,6 +433,28 @@ SENDER_RECORDED = Counter(
 SENDER_LOST_CLAIMS = Counter(
     "mailstreams_sender_lost_claims_total",
     "Claims whose answer was lost and that were given back before anything else. A few with every outage of PostgreSQL.",
+)
+SENDER_JOURNAL_FAILURES = Counter(
+    "mailstreams_sender_journal_failures_total",
+    "Records of the attempt journal that could not be written. Growing: its file system is full or broken, and no call begins.",
+)
+SENDER_JOURNAL_REPLAYED = Counter(
+    "mailstreams_sender_journal_replayed_total",
+    "Attempts that a dead process left in its attempt journal, by what the next one wrote: released (proven never called), unknown, "
+    "or the answer that it had. A few with every kill; growing otherwise: the sender does not live long.",
+    ["kind"],
+)
+SENDER_CIRCUIT_OPEN = Gauge(
+    "mailstreams_sender_circuit_open",
+    "1 while SES fails and only probes are sent. Readiness of the sender says since when and why; it closes by itself.",
+)
+SENDER_CIRCUIT_OPENED = Counter(
+    "mailstreams_sender_circuit_opened_total",
+    "Times that 20 calls in a row ended unknown or unreachable, counted by the replica that saw the last of them.",
+)
+SENDER_PROBES = Counter(
+    "mailstreams_sender_probes_total",
+    "Messages sent to see whether SES works again while the circuit was open.",
 )
 SENDER_IN_FLIGHT = Gauge(
     "mailstreams_sender_calls_in_flight",

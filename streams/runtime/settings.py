@@ -96,6 +96,18 @@ class Settings(BaseSettings):
     sender_suppression_staleness_s: float = Field(
         default=30.0, gt=0, description="older newest heartbeat: nothing is sent"
     )
+    sender_journal: Path | None = Field(
+        default=None,
+        description="file of this instance alone on a local disk: after a kill it tells which claimed rows were never called",
+    )
+    sender_probe_first_s: float = Field(
+        default=5.0, gt=0, description="while SES fails: until the first probe, then twice as long"
+    )
+    sender_probe_longest_s: float = Field(
+        default=240.0,
+        gt=0,
+        description="while SES fails: longest time between probes; an eighth where it cannot be reached",
+    )
     configuration_set: str = Field(
         default="mailstreams", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="SES configuration set"
     )
@@ -140,6 +152,14 @@ class Settings(BaseSettings):
     scheduler_hold_s: float = Field(
         default=86_400.0, gt=0, description="an ambiguous row is held for a person after so long"
     )
+    scheduler_resend_s: float = Field(
+        default=600.0, gt=0, description="an ambiguous row of policy resend is sent again after so long"
+    )
+    scheduler_silent_s: float = Field(
+        default=4500.0,
+        gt=0,
+        description="one of policy resend-when-silent after so long; longer than SNS repeats (3600)",
+    )
     scheduler_sweep_age_s: float = Field(
         default=300.0, gt=0, description="rows pending for longer get a new pointer"
     )
@@ -177,6 +197,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"sender_lease_s ({self.sender_lease_s:g}) must be at least {CLAIM_TO_CALL_S:g} longer than "
                 f"sender_connect_timeout_s plus sender_read_timeout_s ({call:g}), or a call could outlive its claim"
+            )
+        if self.sender_probe_longest_s < self.sender_probe_first_s:
+            raise ValueError(
+                f"sender_probe_longest_s ({self.sender_probe_longest_s:g}) must not be less than "
+                f"sender_probe_first_s ({self.sender_probe_first_s:g})"
             )
         if (self.events_tls_certificate is None) != (self.events_tls_key is None):
             raise ValueError(

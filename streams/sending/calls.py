@@ -5,14 +5,14 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Final
 
 from streams.domain.attempts import Outcome, OutcomeKind
 from streams.domain.backoff import throttle_delay_s
-from streams.domain.errors import BadMessage
-from streams.domain.mail_content import send_email_body
+from streams.domain.errors import Unavailable
+from streams.domain.journal_records import Begin
 from streams.domain.outcomes import (
     STALE_CREDENTIALS,
     UNREACHED,
@@ -21,34 +21,43 @@ from streams.domain.outcomes import (
     pause_of,
     released,
     uncharged,
-    unsendable,
 )
 from streams.domain.pacing import Pace
 from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed
 from streams.domain.ses_errors import Meaning, meaning
-from streams.ports.sender import EmailProvider, SuppressionGuard
+from streams.ports.sender import AttemptJournal, EmailProvider, SuppressionGuard
 from streams.runtime import metrics
-from streams.sending.outage import Outage
+from streams.sending.circuit import Circuit
+from streams.sending.last_look import Look, last_look, lease_clock
+from streams.sending.retrials import Retrials
 from streams.sending.signals import Signal
+from streams.sending.signing import sign
 from streams.sending.work import Done, Work
 
 log = logging.getLogger(__name__)
 
 # What fails before its call in a way that nobody foresaw is looked at again so late: it must not fill the process.
 FAULTY_S: Final = 60.0
+UNMARKED_S: Final = 5.0
+# A row whose call was held back for so long is given back: its claim was too long ago.
+LONGEST_HOLD_S: Final = 5.0
 
 
-class Look(StrEnum):
-    """What the last look before the call says."""
+class NotBegun(Exception):
+    """The call must not begin, for this reason."""
 
-    GO = "go"
-    MISSED = "missed"
-    STOPPING = "stopping"
-    LEASE = "lease"
-    EXPIRED = "expired"
-    SUPPRESSED = "suppressed"
-    STALE = "stale"
-    FAULTY = "faulty"
+    def __init__(self, look: Look) -> None:
+        super().__init__(look)
+        self.look = look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSettings:
+    """most: calls at a time; call_s: the longest that one may take."""
+
+    configuration_set: str
+    most: int
+    call_s: float
 
 
 class Calls:
@@ -56,26 +65,26 @@ class Calls:
 
     def __init__(
         self,
+        settings: CallSettings,
         *,
         provider: EmailProvider,
         guard: SuppressionGuard,
-        configuration_set: str,
-        most: int,
-        call_s: float,
+        journal: AttemptJournal,
+        circuit: Circuit,
         work: Signal,
         now: Callable[[], float],
     ) -> None:
         self.missed: list[Work] = []
-        self.pace = Pace(most)
+        self.pace = Pace(settings.most)
         self.done: Callable[[Done], None] = lambda _: None
+        self._settings = settings
         self._provider = provider
         self._guard = guard
-        self._configuration_set = configuration_set
-        self._most = most
-        self._call_s = call_s
+        self._journal = journal
+        self._circuit = circuit
+        self._retrials = Retrials()
         self._work = work
         self._now = now
-        self._outage = Outage()
         self._tasks: dict[asyncio.Task[None], Work] = {}
         self._closing = False
         self._throttled_until = 0.0
@@ -84,12 +93,14 @@ class Calls:
     @property
     def room(self) -> int:
         """How many more rows may be claimed."""
-        return self._most - len(self._tasks) - len(self.missed)
+        if not self._circuit.has_room:
+            return 0
+        return self._settings.most - len(self._tasks) - len(self.missed)
 
     @property
     def backing_off_s(self) -> float:
-        """SES throttled us or cannot be reached: so long nothing new should be asked for."""
-        return max(self._throttled_until - time.monotonic(), self._outage.backing_off_s)
+        """SES throttled us: so long nothing new should be asked for."""
+        return max(self._throttled_until - time.monotonic(), 0.0)
 
     def start(self, work: Work) -> None:
         task = asyncio.create_task(self._attempt(work))
@@ -112,90 +123,104 @@ class Calls:
         return not self._tasks
 
     def abandon(self) -> None:
-        """Stops waiting for answers: what is under way is left to its lease."""
+        """Stops waiting for answers: what is under way is left to its lease, or to whoever opens the journal next."""
         for task in self._tasks:
             task.cancel()
 
     # One row ----------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, work: Work) -> None:
+        try:
+            await self._prepare_and_call(work)
+        finally:
+            self._circuit.leave(work.email.attempt_id)
+            self._retrials.leave(work.email.attempt_id)
+
+    async def _prepare_and_call(self, work: Work) -> None:
         if work.call is None and not await self._sign(work):
             return
         if work.granted_at is not None:
             self.pace.prepared(time.monotonic() - work.granted_at)
             work.granted_at = None
         await asyncio.sleep(max(work.slot.earliest - time.monotonic(), 0.0))
+        held_from = time.monotonic()
+        if not await self._circuit.enter(work.email.attempt_id, patience_s=LONGEST_HOLD_S):
+            self._release(work, Look.CIRCUIT)
+            return
         look = self._look(work)
         if look is Look.GO:
             await self._call(work)
         elif look is Look.MISSED:
-            self._miss(work)
+            self._miss(work, late=held_from > work.slot.latest)
         else:
             self._release(work, look)
 
     async def _sign(self, work: Work) -> bool:
-        try:
-            body = send_email_body(
-                work.email, work.content, configuration_set=self._configuration_set
-            )
-        except BadMessage as error:
-            outcome = unsendable(
-                work.email, error_class="content", reason=str(error), finished=datetime.now(UTC)
-            )
-            self._end(work, outcome, None)
-            return False
-        except (
-            Exception
-        ) as error:  # the body is made of this row alone, so that no later try will do better
-            log.error(
-                "request could not be made in a way nobody foresaw",
-                extra={"action": "sender.body_failed", "outbox_id": str(work.email.id)},
-                exc_info=error,
-            )
-            reason = f"the request for SES could not be made ({type(error).__name__}): correct the row, and report it"
-            outcome = unsendable(
-                work.email, error_class="content", reason=reason, finished=datetime.now(UTC)
-            )
-            self._end(work, outcome, None)
-            return False
-        signed = await self._provider.sign(body)
-        if isinstance(signed, Fault):
-            self._judge(work, signed, datetime.now(UTC))
-            return False
-        work.call = signed
-        return True
+        found = await sign(work, self._provider, configuration_set=self._settings.configuration_set)
+        match found:
+            case Outcome():
+                self._end(work, found, None)
+            case Fault():
+                self._judge(work, found, datetime.now(UTC))
+            case signed:
+                work.call = signed
+                return True
+        self._unused(work)
+        return False
 
     def _look(self, work: Work) -> Look:
-        """Once more at the table and the clock, right before the call."""
-        now, pointer = time.monotonic(), work.pointer
         if self._closing:
             return Look.STOPPING
-        if now > work.begin_by:
-            return Look.LEASE
-        if now > work.slot.latest:
-            return Look.MISSED
-        if pointer.expires is not None and pointer.expires.timestamp() <= self._now():
-            return Look.EXPIRED
-        if not self._guard.usable(pointer.partition):
-            return Look.STALE
+        if self._circuit.is_open and not work.is_probe:
+            return Look.CIRCUIT
+        look = last_look(work, guard=self._guard, now=self._now)
+        if look is Look.GO and not self._retrials.enter(work.email):
+            return Look.TRIED
+        return look
+
+    def _begin(self, work: Work, started: datetime) -> None:
+        """Right before the first byte. What it raises keeps the call from being made."""
+        if lease_clock() > work.begin_by:
+            raise NotBegun(Look.LEASE)
         email = work.email
-        hit = self._guard.hit(pointer.partition, email.recipient_key, email.tenant, email.lane)
-        return Look.GO if hit in (None, work.overruled) else Look.SUPPRESSED
+        self._journal.begun(
+            Begin(
+                attempt_id=email.attempt_id,
+                number=email.attempt,
+                started=started,
+                left_out=email.left_out,
+            )
+        )
+        work.begin()
 
     async def _call(self, work: Work) -> None:
         call = work.call
         if call is None:
             raise RuntimeError("a call is signed before it is made")
         started, begun = datetime.now(UTC), time.monotonic()
-        seen = await self._provider.send(
-            call, latest=work.slot.latest, within_s=self._call_s, on_begin=work.begin
-        )
+        try:
+            seen = await self._provider.send(
+                call,
+                latest=work.slot.latest,
+                within_s=self._settings.call_s,
+                on_begin=lambda: self._begin(work, started),
+            )
+        except NotBegun as refused:
+            self._release(work, refused.look)
+            return
+        except Unavailable as error:
+            log.error(
+                "call is not made, since its beginning could not be noted",
+                extra={"action": "sender.not_noted", "error": str(error)},
+            )
+            self._release(work, Look.JOURNAL, delay_s=UNMARKED_S)
+            return
         if isinstance(seen, Missed):
-            self._miss(work)
+            self._miss(work, late=True)
             return
         self.pace.met()
         self._observe(work, started, begun)
-        self._judge(work, seen, started)
+        self._judge(work, seen, started, begun=begun)
 
     def _observe(self, work: Work, started: datetime, begun: float) -> None:
         metrics.SENDER_CALL_SECONDS.observe(time.monotonic() - begun)
@@ -203,15 +228,12 @@ class Calls:
         late = (started - work.pointer.due).total_seconds()
         metrics.SENDER_CALL_LATENCY.observe(max(late, 0.0))
 
-    def _judge(self, work: Work, seen: Answer | Fault, started: datetime) -> None:
+    def _judge(
+        self, work: Work, seen: Answer | Fault, started: datetime, *, begun: float | None = None
+    ) -> None:
         email = work.email
         meant = meaning(seen, sender=email.sender, addresses=email.addresses)
-        self._adapt(meant)
-        waits_s = throttle_delay_s(self._throttles, random.random())  # noqa: S311 jitter is no secret
-        if meant.row.name in UNREACHED:
-            charged = self._outage.failed(email.id)
-            waits_s = self._outage.delay_s(email.attempt)
-            meant = meant if charged else uncharged(meant)
+        meant, waits_s = self._learn(work, meant, begun=begun)
         outcome = outcome_of_call(
             email,
             seen,
@@ -224,19 +246,34 @@ class Calls:
             metrics.SENDER_ERRORS.labels(error_class=outcome.error_class).inc()
         self._end(work, outcome, meant)
 
-    def _adapt(self, meant: Meaning) -> None:
-        """Slows down after a throttled answer, once an episode; looks for new credentials where they were refused."""
-        if meant.row.name in STALE_CREDENTIALS:
+    def _learn(self, work: Work, meant: Meaning, *, begun: float | None) -> tuple[Meaning, float]:
+        """What the answer says beyond its message; the meaning that is written, and the wait until it is tried again."""
+        row, email = meant.row, work.email
+        if row.name in STALE_CREDENTIALS:
             self._provider.forget_credentials()
-        if meant.row.name not in UNREACHED and meant.row.name != "no-credentials":
-            self._outage.ended()
+        passed = row.kind in (OutcomeKind.ACCEPTED, OutcomeKind.PERMANENT)
+        self._retrials.learn(email, pause_of(email, meant), passed=passed)
+        is_unwritten = row.name in UNREACHED
+        if is_unwritten or row.kind is OutcomeKind.UNKNOWN:
+            charged = self._circuit.failed(email.id, reason=row.reason, is_unwritten=is_unwritten)
+            if is_unwritten:
+                return (meant if charged else uncharged(meant)), self._circuit.delay_s(
+                    email.attempt
+                )
+        elif begun is not None:
+            self._circuit.reached(begun=begun)
+        return meant, self._throttle(row.kind)
+
+    def _throttle(self, kind: OutcomeKind) -> float:
+        """Slows down after a throttled answer, once an episode; how long a throttled message waits."""
         throttling = self._throttled_until > time.monotonic()
-        if meant.row.kind is OutcomeKind.ACCEPTED and not throttling:
+        if kind is OutcomeKind.ACCEPTED and not throttling:
             self._throttles = 0
-        if meant.row.kind is OutcomeKind.THROTTLED and not throttling:
+        if kind is OutcomeKind.THROTTLED and not throttling:
             self._throttles += 1
             pause = throttle_delay_s(self._throttles, random.random())  # noqa: S311 jitter is no secret
             self._throttled_until = time.monotonic() + pause
+        return throttle_delay_s(max(self._throttles, 1), random.random())  # noqa: S311 jitter is no secret
 
     # Ends -------------------------------------------------------------------------------------------------------------
 
@@ -249,14 +286,24 @@ class Calls:
             "claim is given back, SES was not called",
             extra={"action": "sender.released", "outbox_id": str(work.email.id), "why": look},
         )
+        self._unused(work)
+        delay_s = self._retrials.delay_s if look is Look.TRIED else delay_s
         self._end(work, released(work.email, finished=datetime.now(UTC), delay_s=delay_s), None)
 
-    def _miss(self, work: Work) -> None:
-        self.pace.missed(time.monotonic())
+    def _unused(self, work: Work) -> None:
+        if work.is_probe:
+            work.is_probe = False
+            self._circuit.unused()
+
+    def _miss(self, work: Work, *, late: bool) -> None:
+        """late: by our own slowness, and not because calls were held back."""
+        if late:
+            self.pace.missed(time.monotonic())
         metrics.SENDER_PERMITS.labels(use="void").inc(work.pointer.recipients)
         if self._closing:
             self._release(work, Look.STOPPING)
         else:
+            self._unused(work)
             self.missed.append(work)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

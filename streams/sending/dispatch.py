@@ -23,11 +23,14 @@ from streams.domain.errors import BadMessage
 from streams.domain.outcomes import released, undecodable, unsendable
 from streams.domain.pacing import Allowance
 from streams.domain.pointers import Pointer
-from streams.ports.sender import Outbox, SuppressionGuard
+from streams.ports.sender import AttemptJournal, Outbox, SuppressionGuard
 from streams.runtime import metrics
-from streams.sending.calls import Calls
+from streams.sending.calls import LONGEST_HOLD_S, Calls
+from streams.sending.circuit import Circuit
 from streams.sending.contents import Contents
+from streams.sending.last_look import lease_clock
 from streams.sending.outcome_writer import OutcomeWriter
+from streams.sending.permits import Permits
 from streams.sending.pointer_intake import PointerIntake
 from streams.sending.signals import Signal
 from streams.sending.work import Done, Work
@@ -38,10 +41,6 @@ IDLE_S: Final = 0.25
 NO_RATE_S: Final = 1.0
 SHORTEST_WAIT_S: Final = 0.005
 LONGEST_WAIT_S: Final = 1.0
-# Work that waits for longer than that without a permit is a thing to be told.
-STARVING_S: Final = 5.0
-# A row whose slots were missed for so long is given back: its claim was too long ago.
-LONGEST_HOLD_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +62,12 @@ class Dispatch:
         intake: PointerIntake,
         calls: Calls,
         writer: OutcomeWriter,
+        journal: AttemptJournal,
+        circuit: Circuit,
+        permits: Permits,
         lease: Lease,
         work: Signal,
     ) -> None:
-        self.scope = ""
-        self.rate_known = True
         self.open = True
         self.busy = False
         self._outbox = outbox
@@ -75,17 +75,19 @@ class Dispatch:
         self._intake = intake
         self._calls = calls
         self._writer = writer
+        self._journal = journal
+        self._circuit = circuit
+        self._permits = permits
         self._lease = lease
         self._work = work
         self._contents = Contents(outbox)
-        self._starving_since: float | None = None
         # Pointers that this step holds, with the suppression in memory that the database did not confirm.
         self._held: dict[UUID, Pointer] = {}
         self._overruled: dict[UUID, int] = {}
 
     async def step(self) -> float:
         """Waits where there is no work or no room; returns how long to wait before the next step."""
-        if not self.open or self._writer.owes_releases:
+        if not self.open or self._writer.owes:
             return IDLE_S
         if self._calls.backing_off_s > 0:
             return self._calls.backing_off_s
@@ -95,23 +97,14 @@ class Dispatch:
                 return await self._place_missed()
             if self._take():
                 return await self._dispatch()
+            if self._circuit.has_news:
+                return NO_RATE_S if await self._permits.take([]) is None else 0.0
         finally:
             self._put_back(list(self._held.values()))
             self.busy = False
-        self._starving_since = None
+        self._permits.not_wanted()
         await self._work.wait(IDLE_S)
         return 0.0
-
-    @property
-    def starving(self) -> str | None:
-        """Why readiness is to say that permits are missing; None if they are not."""
-        since = self._starving_since
-        if since is None or time.monotonic() - since <= STARVING_S:
-            return None
-        return (
-            f"no permit of {self.scope} was granted for more than {STARVING_S:g} s while messages wait: "
-            "see whether send_rate.per_second is right, and whether next_free is far ahead of the server's clock"
-        )
 
     def _take(self) -> bool:
         """Holds the next pointers; whether there are any."""
@@ -147,7 +140,7 @@ class Dispatch:
         waiting = list(self._held.values())
         if not waiting:
             return 0.0
-        allowance = await self._take_permits(waiting)
+        allowance = await self._permits.take(waiting)
         if allowance is None:
             return NO_RATE_S
         messages = allowance.grant.messages
@@ -175,26 +168,6 @@ class Dispatch:
             for id_, verdict in (await self._outbox.close_unsendable(asked)).items():
                 self._drop(self._held[id_], verdict)
 
-    async def _take_permits(self, pointers: Sequence[Pointer]) -> Allowance | None:
-        terms, lead_s = self._calls.pace.terms, self._calls.pace.lead_s
-        costs = [terms.cost(p.recipients) for p in pointers]
-        answer = await self._outbox.take_permits(self.scope, costs, lead_s=lead_s)
-        self.rate_known = answer is not None
-        if answer is None:
-            return None
-        grant, clock = answer
-        if grant.was_ahead:
-            log.warning(
-                "row of the rate was ahead of the server's clock, it counts from now",
-                extra={"action": "sender.rate_was_ahead", "scope": self.scope},
-            )
-        if grant.messages:
-            self._starving_since = None
-        elif self._starving_since is None:
-            self._starving_since = time.monotonic()
-        metrics.SENDER_PERMITS.labels(use="granted").inc(grant.permits)
-        return Allowance(grant=grant, clock=clock, terms=terms)
-
     async def _claim(self, chosen: Sequence[Pointer], allowance: Allowance) -> None:
         requests = [
             ClaimRequest(
@@ -204,17 +177,33 @@ class Dispatch:
             )
             for p in chosen
         ]
-        asked_at = time.monotonic()
+        asked_at = lease_clock()
+        ours = False
+        try:
+            self._journal.claiming([(r.id, r.attempt_id) for r in requests])
+            emails = await self._ask(requests)
+            ours = bool(emails)
+        finally:
+            if allowance.is_probe and not ours:
+                self._circuit.unused()
+        used = sum(allowance.terms.cost(p.recipients) for p, _ in emails)
+        void = max(allowance.grant.permits - used, 0.0)
+        metrics.SENDER_PERMITS.labels(use="void").inc(void)
+        await self._hand_over(emails, allowance, asked_at)
+
+    async def _ask(self, requests: Sequence[ClaimRequest]) -> list[tuple[Pointer, Email]]:
+        """Claims; the rows that are ours now, in order. All others are done with."""
         try:
             claims = await self._outbox.claim(requests, lease_s=self._lease.lease_s)
         except BaseException:
             self._lost(requests)
             raise
-        emails = self._sort_out(claims)
-        used = sum(allowance.terms.cost(p.recipients) for p, _ in emails)
-        void = max(allowance.grant.permits - used, 0.0)
-        metrics.SENDER_PERMITS.labels(use="void").inc(void)
-        await self._hand_over(emails, allowance, asked_at)
+        self._journal.closed(
+            request.attempt_id
+            for request, claim in zip(requests, claims, strict=True)
+            if claim.verdict is not Verdict.CLAIMED
+        )
+        return self._sort_out(claims)
 
     def _lost(self, requests: Sequence[ClaimRequest]) -> None:
         """The answer is lost, so rows may be claimed that nobody calls: they are given back before anything else."""
@@ -232,7 +221,6 @@ class Dispatch:
             self._writer.add(Done(outcome=outcome, pointer=pointer, lost=True))
 
     def _sort_out(self, claims: Sequence[Claim]) -> list[tuple[Pointer, Email]]:
-        """The rows that are ours now, in order; all others are done with."""
         ours = []
         now = datetime.now(UTC)
         for claim in claims:
@@ -279,6 +267,7 @@ class Dispatch:
                         begin_by=asked_at + self._lease.lease_s - self._lease.call_s,
                         overruled=self._overruled.get(email.id),
                         granted_at=granted_at,
+                        is_probe=allowance.is_probe,
                     )
                     self._calls.start(work)
                     granted_at = None
@@ -292,18 +281,22 @@ class Dispatch:
         now = time.monotonic()
         works, self._calls.missed = self._calls.missed, []
         try:
-            for work in [w for w in works if now - w.claimed_at > LONGEST_HOLD_S]:
+            too_late = [
+                w for w in works if self._circuit.is_open or now - w.claimed_at > LONGEST_HOLD_S
+            ]
+            for work in too_late:
                 works.remove(work)
                 self._calls.done(_released(work.email, work.pointer))
             if not works:
                 return 0.0
-            allowance = await self._take_permits([w.pointer for w in works])
+            allowance = await self._permits.take([w.pointer for w in works])
             if allowance is None:
                 return NO_RATE_S
             granted_at: float | None = allowance.granted_at
             for slot in allowance.slots([w.pointer.recipients for w in works]):
                 work = works.pop(0)
                 work.slot, work.granted_at = slot, granted_at
+                work.is_probe = allowance.is_probe
                 self._calls.start(work)
                 granted_at = None
             return 0.0 if not works else _wait_s(allowance)

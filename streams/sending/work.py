@@ -11,10 +11,11 @@ from streams.domain.templates import Content
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """A claim that is ours. Times are monotonic.
+    """A claim that is ours. Times are monotonic; begin_by is of the clock of leases, which suspension does not stop.
 
     overruled: the sequence of a suppression in memory that the database did not confirm, so that it stops nothing.
     granted_at: when the permits of its batch were granted, on the first work of the batch alone.
+    is_probe: it is the one call that is made while the circuit is open.
     call: the request as it was signed, once; a slot that was missed does not sign again.
     """
 
@@ -28,6 +29,7 @@ class Work:
     granted_at: float | None = None
     call: SignedCall | None = None
     begun: bool = False
+    is_probe: bool = False
 
     def begin(self) -> None:
         """From now on a byte of the request may be on its way: nothing is proven any more."""
@@ -36,13 +38,15 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """An outcome to be written, with the pointer that it finishes.
+    """An outcome to be written, with the pointer that it finishes, if this process has one.
 
-    lost: a release, and nobody knows whether the claim happened. echo: the same once more, in case it happened later.
+    lost: a release, and nobody knows whether the claim happened. repeat: the same once more, for so many times now, in
+    case it happened later. inherited: about an attempt of a process that is dead.
     """
 
     outcome: Outcome
-    pointer: Pointer
+    pointer: Pointer | None
     pause: Pause | None = None
     lost: bool = False
-    echo: bool = False
+    inherited: bool = False
+    repeat: int = 0

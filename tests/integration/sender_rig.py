@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from streams.adapters.attempt_journal import AttemptJournalFile
 from streams.adapters.kafka_pointers import KafkaPointers
 from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
 from streams.adapters.kafka_suppressions import KafkaSuppressions
@@ -23,6 +25,7 @@ from streams.adapters.outbox_store import PLANNER, OutboxStore
 from streams.adapters.postgres import Database
 from streams.adapters.schedule_store import ScheduleStore
 from streams.adapters.ses import SesApi
+from streams.domain.circuit import ProbeIntervals
 from streams.domain.errors import Unavailable
 from streams.domain.heartbeats import heartbeat_keys
 from streams.domain.topics import Lane, Topics
@@ -31,6 +34,8 @@ from streams.sender import Sender, SenderSettings
 from streams.suppression_table import SuppressionTable
 
 REGION = "eu-central-1"
+# Half an hour of an outage, with probes at the intervals of production, is 18 s here.
+PROBE_INTERVALS = ProbeIntervals(first_s=0.05, longest_s=2.4, unreachable_s=0.3, answer_s=5.0)
 UNREADABLE_KEY = b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 Answer = Callable[[web.Request, int], Awaitable[web.StreamResponse]]
 
@@ -214,6 +219,8 @@ class Rig:
         read_timeout_s: float = 5.0,
         drain_s: float = 20.0,
         staleness_s: float = 30.0,
+        intervals: ProbeIntervals = PROBE_INTERVALS,
+        journal: Path | None = None,
     ) -> Sender:
         pool = Database(self.dsn, pool_size=5, timeout_s=5, name="sender", server_settings=PLANNER)
         store = outbox(pool) if outbox else OutboxStore(pool, max_attempts=5)
@@ -225,6 +232,7 @@ class Rig:
                 lease_s=lease_s,
                 call_s=read_timeout_s + 1.0,
                 drain_s=drain_s,
+                intervals=intervals,
             ),
             outbox=store,
             provider=SesApi(
@@ -238,6 +246,7 @@ class Rig:
                 staleness_s=staleness_s,
             ),
             unreadable=UnreadableTopic(publisher, key=UNREADABLE_KEY, stage="sender"),
+            journal=None if journal is None else AttemptJournalFile(journal),
         )
 
     async def states(self) -> Counter[str]:

@@ -13,8 +13,7 @@ from streams.domain.pointers import Pointer
 from streams.domain.records import TopicPartition
 from streams.domain.templates import Content
 from streams.domain.topics import Lane
-from streams.sending.calls import Calls, Look
-from streams.sending.signals import Signal
+from streams.sending.last_look import Look, last_look
 from streams.sending.work import Work
 from tests.unit.test_sender_mail_content import EMAIL
 
@@ -60,16 +59,14 @@ def work_of(pointer: Pointer, email: Email = EMAIL) -> Work:
 )
 async def test_expiry_counts_by_the_server_s_clock(server_is_ahead_s: float, look: Look) -> None:
     now = datetime.now(UTC)
-    calls = Calls(
-        provider=cast(Any, None),
-        guard=cast(Any, Unsuppressed()),
-        configuration_set="mailstreams",
-        most=1,
-        call_s=1.0,
-        work=Signal(),
-        now=lambda: now.timestamp() + server_is_ahead_s,
-    )
-    pointer = replace(POINTER, expires=now + timedelta(seconds=60))
-    assert calls._look(work_of(pointer)) is look
+
+    def seen(pointer: Pointer) -> Look:
+        return last_look(
+            work_of(pointer),
+            guard=cast(Any, Unsuppressed()),
+            now=lambda: now.timestamp() + server_is_ahead_s,
+        )
+
+    assert seen(replace(POINTER, expires=now + timedelta(seconds=60))) is look
     behind = replace(POINTER, expires=now - timedelta(seconds=60))
-    assert calls._look(work_of(behind)) is (Look.GO if server_is_ahead_s < 0 else Look.EXPIRED)
+    assert seen(behind) is (Look.GO if server_is_ahead_s < 0 else Look.EXPIRED)
