@@ -7,6 +7,7 @@ KILL ?= 0
 JOBS ?= 2
 INPUTS ?= 100000
 MESSAGES ?= 20000
+KILLS ?= 2000
 
 .PHONY: help demo test check format crash chaos bench cases fuzz up down lock clean
 
@@ -48,8 +49,8 @@ chaos: .venv/ready ## events under every disturbance of SNS while their stages a
 bench: .venv/ready ## the benchmarks; one alone: python -m benchmarks NAME
 	@$(PY) -m benchmarks
 
-crash: ## not built yet: refused
-	@echo "make $@ is not built yet; docs/status.md says what there is" >&2; exit 2
+crash: .venv/ready ## every process and server killed, frozen and cut off again and again under load, judged by the simulator's ledger; KILLS=2000 MESSAGES=200000
+	@$(PY) -m crash --kills $(KILLS) --messages $(if $(filter command line environment,$(origin MESSAGES)),$(MESSAGES),200000)
 
 fuzz: .venv/ready ## inputs changed from genuine ones against the SNS endpoint, judged; INPUTS=100000
 	@$(PY) -m tests.fuzz --inputs $(INPUTS)
