@@ -68,7 +68,12 @@ class ReplicationConnection:
             options["options"] = f"{given} {options['options']}"
         try:
             self._connection = await psycopg.AsyncConnection.connect(
-                self._dsn, autocommit=True, application_name="mailstreams relay", **options
+                self._dsn,
+                autocommit=True,
+                application_name="mailstreams relay",
+                # psycopg prepares what is executed again and again, which a replication connection refuses.
+                prepare_threshold=None,
+                **options,
             )
         except psycopg.Error as error:
             text = str(error).strip()
