@@ -1,0 +1,193 @@
+"""Cases D01, D02, D03, D09, D14 and D20: senders as processes, real servers, one broker.
+
+SCENARIOS=long runs them as they are written; without it they are as short as shows the same.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from devservers.tcp_proxy import PRODUCE
+from streams.domain.topics import Lane
+from tests.scenarios.conftest import Place
+from tests.scenarios.group import history, records_in
+from tests.scenarios.load import Application, Readiness, Watch
+from tests.scenarios.scene import LONG, Scene, scene_on
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800 if LONG else 300)]
+
+# What the text allows, and what a busy machine may need to be asked.
+BOUND_S = 60.0
+LATE_S = 5.0
+CLAIMS = "mailstreams_sender_claims_total"
+
+
+@pytest.fixture(scope="module")
+def scene(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Three partitions and every stage but the sender, all of them behind the proxy."""
+    with scene_on(place.servers, tmp_path_factory.mktemp("scene"), kafka=place.by_proxy) as made:
+        made.run_around()
+        yield made
+
+
+def test_d01_after_each_restart_of_the_broker_consumption_goes_on_and_nothing_is_sent_twice(
+    place: Place, scene: Scene
+) -> None:
+    rounds, pause_s = (20, 30.0) if LONG else (2, 0.0)
+    names = ["sender-1", "sender-2", "sender-3"]
+    probes: list[str] = []
+    with (
+        scene.senders(*names),
+        Watch(scene, ["around", *names]) as watch,
+        Application(scene) as application,
+    ):
+        for number in range(rounds):
+            place.broker.stop()
+            place.broker.start()
+            watch.excused()
+            back = time.monotonic()
+            # Twice the bound: time for a process that is started again, since its liveness failed, to go on.
+            probes += consumed_within(scene, 2 * BOUND_S, f"restart-{number}")
+            time.sleep(max(0.0, back + pause_s - time.monotonic()))  # the case's own pace
+        application.stop()
+        scene.wait_submitted([*application.ids, *probes], 120)
+    assert watch.longest["rows"] <= BOUND_S + LATE_S, watch.restarts
+    scene.assert_each_accepted_once([*application.ids, *probes])
+
+
+def consumed_within(scene: Scene, seconds: float, mark: str) -> list[str]:
+    """A mail by each partition is sent within so many seconds from now; their ids."""
+    wanted = [scene.addresses(n, 1, f"{mark}-{n}")[0] for n in range(scene.partitions)]
+    ids = scene.commit(wanted)
+    scene.wait_submitted(ids, seconds)
+    return ids
+
+
+def test_d02_slow_calls_do_not_throw_a_sender_out_of_its_group_and_each_row_is_accepted_once(
+    scene: Scene,
+) -> None:
+    poll_s, answer_s, rows = (10, 15, 200) if LONG else (5, 7, 60)
+    settings = {
+        "MAILSTREAMS_SENDER_MAX_POLL_INTERVAL_S": str(poll_s),
+        "MAILSTREAMS_SENDER_READ_TIMEOUT_S": str(answer_s + 15),
+        "MAILSTREAMS_SENDER_LEASE_S": str(answer_s + 30),
+    }
+    names = ["sender-1", "sender-2"]
+    with scene.senders(*names, **settings):
+        wait_for_shares(scene, names)
+        before = asyncio.run(history(scene.kafka, scene.sender_group))
+        with slow_answers(scene, answer_s):
+            ids = scene.commit(f"slow-{n}@example.com" for n in range(rows))
+            scene.wait_submitted(ids, 300)
+        after = asyncio.run(history(scene.kafka, scene.sender_group))
+        assert after.generations[-1] == before.generations[-1]
+        wait_for_shares(scene, names)
+        for name in names:
+            assert scene.metric(name, "mailstreams_sender_outcomes_total", kind="unknown") == 0
+    scene.assert_each_accepted_once(ids)
+
+
+@contextmanager
+def slow_answers(scene: Scene, seconds: float) -> Iterator[None]:
+    """SES takes every call at once and answers so late."""
+    fault = {"when": "after", "lie": "delay", "seconds": seconds, "share": 1.0}
+    scene.control("faults", faults=[fault])
+    yield
+    scene.control("faults", faults=[])
+
+
+def wait_for_shares(scene: Scene, names: Sequence[str]) -> None:
+    """Until every partition has one owner, and each of them some partition."""
+    scene.wait_for(
+        lambda: all_owned(scene, names) and all(scene.owned(name) for name in names),
+        f"{names} to share the partitions",
+        timeout_s=60,
+    )
+
+
+def all_owned(scene: Scene, names: Sequence[str]) -> bool:
+    """Whether every partition has one owner among them."""
+    return sorted(n for name in names for n in scene.owned(name)) == list(range(scene.partitions))
+
+
+def test_d03_a_commit_that_overlaps_a_rebalance_loses_nothing_and_sends_nothing_twice(
+    place: Place, tmp_path: Path
+) -> None:
+    rounds = 50 if LONG else 2
+    probes: list[str] = []
+    with scene_on(place.servers, tmp_path, partitions=2) as scene:
+        scene.run_around()
+        with scene.senders("sender-1"), slow_answers(scene, 0.3), Application(scene) as application:
+            for number in range(rounds):
+                scene.run("sender-2")
+                wait_for_shares(scene, ["sender-1", "sender-2"])
+                scene.stop("sender-2")
+                probes += consumed_within(scene, 30.0, f"round-{number}")
+            application.stop()
+            scene.wait_submitted([*application.ids, *probes], 120)
+        scene.assert_each_accepted_once([*application.ids, *probes])
+        told = asyncio.run(history(scene.kafka, scene.sender_group))
+        assert told.commits
+        assert told.went_back == {}
+
+
+def test_d14_lost_answers_to_produce_requests_lose_no_row_and_send_none_twice(
+    healed: Place, scene: Scene
+) -> None:
+    rows, seconds = (1000, 60.0) if LONG else (1000, 15.0)
+    pointers = [scene.topics.outbox(lane) for lane in Lane]
+    before = asyncio.run(records_in(scene.kafka, pointers))
+    with scene.senders("sender-1"):
+        healed.proxy.dropped_answers = frozenset({PRODUCE})
+        until = time.monotonic() + seconds
+        ids = scene.commit(f"produced-{n}@example.com" for n in range(rows))
+        time.sleep(max(0.0, until - time.monotonic()))  # the trouble itself
+        assert healed.proxy.lost_answers[PRODUCE] > 0
+        healed.proxy.dropped_answers = frozenset()
+        scene.wait_submitted(ids, 180)
+        repeated = asyncio.run(records_in(scene.kafka, pointers)) - before - rows
+        assert repeated >= 0
+        scene.wait_for(
+            lambda: scene.metric("sender-1", CLAIMS, verdict="settled") >= repeated,
+            f"{repeated} repeated pointers to be counted",
+            timeout_s=60,
+        )
+    scene.assert_each_accepted_once(ids)
+
+
+def test_d20_idle_senders_are_ready_and_take_over_from_killed_ones(scene: Scene) -> None:
+    session_s = 10.0 if LONG else 6.0
+    names = [f"sender-{n}" for n in range(1, 6)]
+    settings = {"MAILSTREAMS_KAFKA_SESSION_TIMEOUT_S": str(session_s)}
+    with scene.senders(*names, **settings), Application(scene) as application:
+        scene.wait_for(lambda: all_owned(scene, names), "a stable group", timeout_s=60)
+        owners = [name for name in names if scene.owned(name)]
+        idle = [name for name in names if name not in owners]
+        assert len(idle) == 2
+        with Readiness(scene, idle) as idle_ones:
+            scene.wait_submitted(scene.commit(["while-idle@example.com"]), 60)
+            asked = idle_ones.asked
+            scene.wait_for(lambda: idle_ones.asked > asked + 20, "readiness to be asked")
+            assert idle_ones.missing == []
+            killed = time.monotonic()
+            for name in owners[:2]:
+                scene.kill(name)
+            left = [name for name in names if name not in owners[:2]]
+            scene.wait_for(
+                lambda: all_owned(scene, left),
+                "the partitions of the killed to be owned",
+                timeout_s=session_s + 10.0 + LATE_S,
+            )
+            assert time.monotonic() - killed <= session_s + 10.0
+            assert {name for name in idle if scene.owned(name)}
+        # Whoever owns new partitions says so while it reads their suppressions; nothing else was ever missing.
+        assert [
+            m for _, _, m in idle_ones.missing if m.keys() != {"sender.suppression_table"}
+        ] == []
+        application.stop()
+        scene.wait_submitted(application.ids, 120)
+    scene.assert_each_accepted_once(application.ids)
