@@ -4,73 +4,45 @@ Never tried again below the claim: SES has no idempotency token.
 """
 
 import asyncio
-import os
+import io
 import ssl
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Final
 
 import aioboto3
 import aiohttp
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, NoRegionError
 
+from streams.adapters.aws import NO_REGION, SES, proxy_for, region_of, trust
+from streams.adapters.aws_credentials import AwsCredentials
+from streams.adapters.ses_connections import (
+    PunctualConnector,
+    SlotMissed,
+    Writing,
+    current,
+    traced,
+)
 from streams.domain.errors import Misconfigured
-from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed, SignedCall, read_answer
+from streams.domain.ses_answers import (
+    SEND_EMAIL,
+    Answer,
+    Fault,
+    FaultKind,
+    Missed,
+    SignedCall,
+    plain_body,
+    read_answer,
+)
 
-PATH: Final = "/v2/email/outbound-emails"
-SERVICE: Final = "sesv2"
 SIGNING_NAME: Final = "ses"
-_LARGEST_ANSWER: Final = 1024 * 1024
+LARGEST_ANSWER: Final = 1024 * 1024
+# Larger ones are written piece by piece, as fast as they are taken.
+_ONE_WRITE: Final = 64 * 1024
 _KEEP_ALIVE_S: Final = 12.0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Writing:
-    """One call on its way to the wire. written: a byte of the request may have left."""
-
-    latest: float
-    on_begin: Callable[[], None]
-    written: bool = False
-    refused: Exception | None = None
-
-    def begin(self) -> None:
-        """Right before the first byte is handed to the transport; if on_begin raises, none will be."""
-        try:
-            self.on_begin()
-        except Exception as error:  # kept apart from what the network raises, which may look alike
-            self.refused = error
-            raise
-        self.written = True
-
-
-# The call that the current task makes.
-_writing: ContextVar[_Writing] = ContextVar("writing")
-
-
-class _SlotMissed(Exception):
-    pass
-
-
-class _PunctualConnector(aiohttp.TCPConnector):
-    """Gives a call up if it is too late once its connection is there; the connection serves the next one."""
-
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[aiohttp.tracing.Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 it overrides
-    ) -> aiohttp.connector.Connection:
-        connection = await super().connect(req, traces, timeout)
-        if time.monotonic() > _writing.get().latest:
-            connection.release()
-            raise _SlotMissed
-        return connection
+_NOT_COMPRESSED: Final = {"Accept-Encoding": "identity"}
 
 
 class SesApi:
@@ -87,65 +59,74 @@ class SesApi:
             sock_read=read_timeout_s,
         )
         self._region = ""
-        self._url = ""
-        self._credentials: Any = None
+        self._endpoint = ""
+        self._proxy: str | None = None
+        self._proxy_headers: dict[str, str] = {}
+        self._credentials = AwsCredentials()
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Finds region and endpoint; Misconfigured if there is no region. Opens no connection."""
+        """Finds region, endpoint, trust and proxy; Misconfigured if one cannot be used. Opens no connection."""
         if self._session is not None:
             return
-        session = aioboto3.Session()
-        # botocore itself reads AWS_DEFAULT_REGION and the profile only.
-        region = session.region_name or os.environ.get("AWS_REGION")
-        try:
-            async with session.client(SERVICE, region_name=region) as client:
-                self._region = client.meta.region_name
-                self._url = client.meta.endpoint_url.rstrip("/") + PATH
-        except NoRegionError as error:
-            raise Misconfigured(
-                "no AWS region is set: set AWS_DEFAULT_REGION or AWS_REGION to that of your SES identities"
-            ) from error
-        except (BotoCoreError, ValueError) as error:
-            raise Misconfigured(f"the AWS configuration cannot be used: {error}") from error
+        bundle = await self._find_endpoint()
+        self._proxy, self._proxy_headers = proxy_for(self._endpoint)
         self._session = aiohttp.ClientSession(
-            connector=_PunctualConnector(
-                limit=self._max_in_flight, keepalive_timeout=_KEEP_ALIVE_S
+            connector=PunctualConnector(
+                limit=self._max_in_flight, keepalive_timeout=_KEEP_ALIVE_S, ssl=trust(bundle)
             ),
             timeout=self._timeout,
             auto_decompress=False,
-            trace_configs=[_trace()],
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[traced()],
         )
+
+    async def _find_endpoint(self) -> str | None:
+        """Region and endpoint; returns the bundle of certificates that is set, if one is."""
+        try:
+            session = aioboto3.Session()
+            # Signs nothing: what needs credentials only finds out with the first call.
+            client = session.client(
+                SES,
+                region_name=region_of(session),
+                aws_access_key_id="unused",
+                aws_secret_access_key="unused",  # noqa: S106
+            )
+            async with client as found:
+                self._region = found.meta.region_name
+                self._endpoint = found.meta.endpoint_url.rstrip("/")
+            bundle: str | None = session._session.get_config_variable("ca_bundle")
+        except NoRegionError as error:
+            raise Misconfigured(NO_REGION) from error
+        except (BotoCoreError, ValueError) as error:
+            raise Misconfigured(f"the AWS configuration cannot be used: {error}") from error
+        return bundle
 
     @property
     def region(self) -> str:
         """The region, which is the scope of the sending rate."""
         return self._region
 
-    async def sign(self, body: bytes) -> SignedCall | Fault:
+    async def sign(self, body: bytes, *, path: str = SEND_EMAIL) -> SignedCall | Fault:
         """The call signed with the credentials of this moment; a fault if there are none."""
-        try:
-            credentials = await self._frozen_credentials()
-        except (BotoCoreError, OSError, TimeoutError):
-            credentials = None
+        credentials = await self._credentials.get()
         if credentials is None:
-            return Fault(kind=FaultKind.NO_CREDENTIALS, written=False)
+            return Fault(
+                kind=FaultKind.NO_CREDENTIALS, written=False, detail=self._credentials.trouble
+            )
         request = AWSRequest(
-            method="POST", url=self._url, data=body, headers={"Content-Type": "application/json"}
+            method="POST",
+            url=self._endpoint + path,
+            data=body,
+            headers={"Content-Type": "application/json"},
         )
         SigV4Auth(credentials, SIGNING_NAME, self._region).add_auth(request)
-        return SignedCall(body=body, headers=dict(request.headers.items()))
-
-    async def _frozen_credentials(self) -> ReadOnlyCredentials | None:
-        if self._credentials is None:
-            self._credentials = await _resolve_credentials()
-        if self._credentials is None:
-            return None
-        return await self._credentials.get_frozen_credentials()
+        headers = dict(request.headers.items()) | _NOT_COMPRESSED
+        return SignedCall(body=body, headers=headers, path=path, signed_at=time.monotonic())
 
     def forget_credentials(self) -> None:
         """AWS refused them: they are looked up anew before the next call."""
-        self._credentials = None
+        self._credentials.forget()
 
     async def send(
         self,
@@ -161,34 +142,45 @@ class SesApi:
         """
         if self._session is None:
             return Fault(kind=FaultKind.UNREACHABLE, written=False)
-        writing = _Writing(latest=latest, on_begin=on_begin)
-        _writing.set(writing)
+        writing = Writing(latest=latest, on_begin=on_begin)
+        current.set(writing)
         try:
             async with asyncio.timeout(within_s):
                 return await self._post(self._session, call, writing)
-        except _SlotMissed:
+        except asyncio.CancelledError:
+            writing.abort()
+            raise
+        except SlotMissed:
             return Missed()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            writing.abort()
             if writing.refused is not None:
                 raise writing.refused from None
-            return Fault(kind=_kind(error, written=writing.written), written=writing.written)
+            return _fault(error, written=writing.written)
 
     async def _post(
-        self, session: aiohttp.ClientSession, call: SignedCall, writing: _Writing
+        self, session: aiohttp.ClientSession, call: SignedCall, writing: Writing
     ) -> Answer | Fault:
+        # aiohttp repeats nothing that is posted, whatever becomes of the connection.
         async with session.post(
-            self._url,
-            data=call.body,
+            self._endpoint + call.path,
+            data=call.body if len(call.body) <= _ONE_WRITE else io.BytesIO(call.body),
             headers=call.headers,
             allow_redirects=False,
+            proxy=self._proxy,
+            proxy_headers=self._proxy_headers,
             trace_request_ctx=writing,
         ) as response:
-            body = bytearray()
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > _LARGEST_ANSWER:
-                    return Fault(kind=FaultKind.BROKEN, written=True)
-            return read_answer(response.status, response.headers, bytes(body))
+            body = await _read(response)
+        if body is None:
+            return Fault(kind=FaultKind.BROKEN, written=True)
+        return read_answer(
+            response.status,
+            response.headers,
+            body,
+            now=time.time(),
+            signature_age_s=writing.begun_at - call.signed_at,
+        )
 
     async def stop(self) -> None:
         session, self._session = self._session, None
@@ -196,25 +188,29 @@ class SesApi:
             await session.close()
 
 
-async def _resolve_credentials() -> Any:
-    """aioboto3's session resolves lazily through the botocore session that it wraps."""
-    return await aioboto3.Session()._session.get_credentials()
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """The body, decoded; None if it is not whole, or larger than any answer of SES."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > LARGEST_ANSWER:
+            return None
+    return plain_body(response.headers, bytes(body), most=LARGEST_ANSWER)
 
 
-def _trace() -> aiohttp.TraceConfig:
-    """Notes from when on a byte may have left: the hook runs before the first one is handed to the transport."""
-
-    async def written(_: object, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.begin()
-
-    trace = aiohttp.TraceConfig()
-    trace.on_request_headers_sent.append(written)
-    return trace
-
-
-def _kind(error: BaseException, *, written: bool) -> FaultKind:
+def _fault(error: Any, *, written: bool) -> Fault:
+    """The detail names a cause that an operator can act on, never an address."""
     if written:
-        return FaultKind.TIMEOUT if isinstance(error, TimeoutError) else FaultKind.BROKEN
-    if isinstance(error, (ssl.SSLError, aiohttp.ClientSSLError)):
-        return FaultKind.TLS
-    return FaultKind.CONNECT_TIMEOUT if isinstance(error, TimeoutError) else FaultKind.UNREACHABLE
+        kind = FaultKind.TIMEOUT if isinstance(error, TimeoutError) else FaultKind.BROKEN
+        return Fault(kind=kind, written=True, detail=type(error).__name__)
+    if isinstance(error, (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)):
+        status = getattr(error, "status", None)
+        detail = f"it answered {status}" if status else "it cannot be reached"
+        return Fault(kind=FaultKind.PROXY, written=False, detail=detail)
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(error, aiohttp.ClientSSLError) or isinstance(cause, ssl.SSLError):
+        said = getattr(cause, "verify_message", None) or getattr(cause, "reason", None)
+        return Fault(kind=FaultKind.TLS, written=False, detail=said or type(cause).__name__)
+    kind = FaultKind.CONNECT_TIMEOUT if isinstance(error, TimeoutError) else FaultKind.UNREACHABLE
+    said = getattr(cause, "strerror", None)
+    return Fault(kind=kind, written=False, detail=said or type(cause).__name__)

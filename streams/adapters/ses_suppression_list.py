@@ -1,18 +1,14 @@
 """The account-level suppression list of SES through aioboto3. One call each time, without retries of the SDK: the duty has the pace."""
 
-import os
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import aioboto3
-from aiobotocore.config import AioConfig
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
-from streams.domain.errors import Misconfigured, Unavailable
+from streams.adapters.aws import SesClient
+from streams.domain.errors import Unavailable
 from streams.domain.provider_list import Call, ListedAddress, ListPage, Outcome
 
-CONNECT_TIMEOUT_S: Final = 3.0
 READ_TIMEOUT_S: Final = 15.0
 PAGE: Final = 1000
 _BY_CODE: Final = {
@@ -32,19 +28,12 @@ class SesSuppressionList:
     """Credentials, region and endpoint are botocore's own variables."""
 
     def __init__(self) -> None:
-        self._session = aioboto3.Session()
-        self._open = AsyncExitStack()
-        self._client: Any = None
+        self._client = SesClient(read_timeout_s=READ_TIMEOUT_S)
 
     @property
     def region(self) -> str:
         """The region whose list it is; Misconfigured without one."""
-        region: str | None = self._session.region_name or os.environ.get("AWS_REGION")
-        if not region:
-            raise Misconfigured(
-                "no AWS region is set: set AWS_DEFAULT_REGION or AWS_REGION to that of your SES identities"
-            )
-        return region
+        return self._client.region
 
     async def page(self, token: str | None) -> ListPage | Outcome:
         """The entries behind the token, from the beginning without one, or why there are none. Unavailable: no answer."""
@@ -64,14 +53,15 @@ class SesSuppressionList:
         return answer if isinstance(answer, Outcome) else Outcome.DONE
 
     async def stop(self) -> None:
-        self._client = None
-        await self._open.aclose()
-        self._open = AsyncExitStack()
+        await self._client.stop()
 
     async def _call(self, call: Call, operation: str, **arguments: Any) -> dict[str, Any] | Outcome:
         try:
-            answer: dict[str, Any] = await getattr(await self._connected(), operation)(**arguments)
+            answer: dict[str, Any] = await getattr(await self._client.connected(), operation)(
+                **arguments
+            )
         except ClientError as error:
+            await self._client.refused(_code(error))
             outcome = _outcome(error)
             if outcome is None:
                 raise Unavailable(
@@ -86,17 +76,6 @@ class SesSuppressionList:
                 f"SES: {call} of the suppression list fails with {type(error).__name__}"
             ) from None
         return answer
-
-    async def _connected(self) -> Any:
-        if self._client is None:
-            config = AioConfig(
-                connect_timeout=CONNECT_TIMEOUT_S,
-                read_timeout=READ_TIMEOUT_S,
-                retries={"total_max_attempts": 1},
-            )
-            client = self._session.client("sesv2", region_name=self.region, config=config)
-            self._client = await self._open.enter_async_context(client)
-        return self._client
 
 
 def _code(error: ClientError) -> str:

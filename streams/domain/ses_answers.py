@@ -1,13 +1,18 @@
 """What a call of SES can end with: a complete HTTP answer, or a fault before or after the request was written."""
 
 import re
+import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
+SEND_EMAIL: Final = "/v2/email/outbound-emails"
+SEND_BULK_EMAIL: Final = "/v2/email/outbound-bulk-emails"
+_GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 _LONGEST_TEXT: Final = 400
 _ADDRESS: Final = re.compile(
     r'(?:"[^"\n]{1,64}"|[^\s<>()\[\],;:"@]{1,128})(?:@|%40)(?:\[[^\s\]]{1,64}\]|[^\s<>()\[\],;:"@]{1,255})'
@@ -23,6 +28,7 @@ class FaultKind(StrEnum):
     UNREACHABLE = "unreachable"
     CONNECT_TIMEOUT = "connect-timeout"
     TLS = "tls"
+    PROXY = "proxy"
     NO_CREDENTIALS = "no-credentials"
     TIMEOUT = "timeout"
     BROKEN = "broken"
@@ -30,10 +36,11 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """written: a byte of the request may have left, so that nothing is proven."""
+    """written: a byte of the request may have left, so that nothing is proven. detail: what the system says, no address."""
 
     kind: FaultKind
     written: bool
+    detail: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +50,57 @@ class Missed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A complete answer. code is AWS's error code, None if nothing shows that AWS itself answered."""
+    """A complete answer. code is AWS's error code, None if nothing shows that AWS itself answered.
+
+    clock_ahead_s: so far our clock is ahead of what answered, where it refused and told its time.
+    signature_age_s: how old the signature was when the request began to leave.
+    """
 
     status: int
     code: str | None = None
     message: str = ""
     message_id: str | None = None
     request_id: str | None = None
+    clock_ahead_s: float | None = field(default=None, compare=False)
+    signature_age_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedCall:
-    """A request as it is signed, once: the body and the headers that belong to it."""
+    """A request as it is signed, once: the body and the headers that belong to it. signed_at is monotonic."""
 
     body: bytes
     headers: Mapping[str, str]
+    path: str = SEND_EMAIL
+    signed_at: float = 0.0
 
 
-def read_answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
-    """The answer in a complete response; headers are looked up case-insensitively by the mapping."""
+def plain_body(headers: Mapping[str, str], body: bytes, *, most: int) -> bytes | None:
+    """The body without its encoding; None if it is not known to be whole, cannot be decoded, or is larger."""
+    encoding = headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
+        try:
+            body = decoder.decompress(body, most)
+        except zlib.error:
+            return None
+        return body if decoder.eof else None
+    if encoding not in ("", "identity"):
+        return None
+    delimited = "Content-Length" in headers or "Transfer-Encoding" in headers
+    # An answer that only the end of the connection ends may have been cut off anywhere.
+    return body if delimited or not body or _object(body) else None
+
+
+def read_answer(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    now: float | None = None,
+    signature_age_s: float = 0.0,
+) -> Answer:
+    """The answer in a complete response; headers are looked up case-insensitively by the mapping. now: since 1970."""
     content = _object(body)
     request_id = headers.get("x-amzn-RequestId")
     message = content.get("message", content.get("Message"))
@@ -77,7 +116,19 @@ def read_answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
         if isinstance(message_id, str) and _MESSAGE_ID.fullmatch(message_id)
         else None,
         request_id=request_id,
+        clock_ahead_s=_ahead_s(headers.get("Date"), now) if status >= 400 else None,
+        signature_age_s=signature_age_s,
     )
+
+
+def _ahead_s(date: str | None, now: float | None) -> float | None:
+    """By how much we are ahead of the Date of an answer, which counts whole seconds and was written a moment ago."""
+    if date is None or now is None:
+        return None
+    try:
+        return now - parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -1,14 +1,22 @@
 """The call of SES against servers that misbehave: what is proven, and what is unknown."""
 
 import asyncio
+import gzip
 import json
+import select
+import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from streams.adapters.ses import SesApi
 from streams.domain.errors import Misconfigured
@@ -22,6 +30,9 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -93,9 +104,11 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(length)
 
 
-def response(body: bytes, status: bytes = b"200 OK", length: int | None = None) -> bytes:
+def response(
+    body: bytes, status: bytes = b"200 OK", length: int | None = None, more: bytes = b""
+) -> bytes:
     size = len(body) if length is None else length
-    return b"HTTP/1.1 " + status + b"\r\nContent-Length: %d\r\n\r\n" % size + body
+    return b"HTTP/1.1 " + status + b"\r\n" + more + b"Content-Length: %d\r\n\r\n" % size + body
 
 
 def answering(data: bytes, *, delay_s: float = 0.0, close: bool = False) -> Talk:
@@ -273,6 +286,269 @@ async def test_no_byte_leaves_before_the_beginning_is_noted(
             arrived.clear()
 
 
+async def test_connection_that_ended_while_it_was_idle_is_not_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of the connection waits in the socket, unseen by the event loop: it would make an unknown outcome."""
+    answered = 0
+
+    def talk_and_close(listener: socket.socket) -> None:
+        nonlocal answered
+        while True:
+            try:
+                taken, _ = listener.accept()
+            except OSError:
+                return
+            with taken:
+                data = b""
+                while BODY not in data and (more := taken.recv(65536)):
+                    data += more
+                taken.sendall(response(b'{"MessageId":"m-1"}'))
+                answered += 1
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=talk_and_close, args=(listener,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with api(url, monkeypatch) as made:
+            for _ in range(5):
+                assert await call(made) == Answer(status=200, message_id="m-1")
+                wait_until(lambda: the_server_has_closed(made))
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(60)
+    assert answered == 5
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Blocks the event loop, so that it does not see what the condition waits for."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def the_server_has_closed(made: SesApi) -> bool:
+    assert made._session is not None
+    connector = made._session.connector
+    assert connector is not None
+    kept = [proto for conns in connector._conns.values() for proto, _ in conns]
+    if not kept:
+        return True
+    transport = kept[0].transport
+    assert transport is not None
+    readable = select.poll()
+    readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(readable.poll(0))
+
+
+async def test_answer_that_nobody_asked_for_is_not_taken_for_the_next_call_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server may tell an idle connection that it gives up on it."""
+    unasked = asyncio.Event()
+    release = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(response(b'{"MessageId":"m-1"}'))
+        await writer.drain()
+        await release.wait()
+        if not unasked.is_set():
+            writer.write(response(b'{"message":"idle"}', status=b"400 Bad Request"))
+            await writer.drain()
+            unasked.set()
+        await reader.read()
+
+    async with serving(talk) as url, api(url, monkeypatch) as made:
+        assert await call(made) == Answer(status=200, message_id="m-1")
+        release.set()
+        await unasked.wait()
+        assert await call(made) == Answer(status=200, message_id="m-1")
+
+
+@pytest.mark.parametrize(
+    ("data", "seen"),
+    [
+        pytest.param(
+            response(gzip.compress(b'{"MessageId":"m-1"}'), more=b"Content-Encoding: gzip\r\n"),
+            Answer(status=200, message_id="m-1"),
+            id="compressed",
+        ),
+        pytest.param(
+            response(
+                gzip.compress(b'{"MessageId":"m-1"}')[:-4], more=b"Content-Encoding: gzip\r\n"
+            ),
+            Fault(kind=FaultKind.BROKEN, written=True),
+            id="compressed and cut off",
+        ),
+        pytest.param(
+            response(gzip.compress(b"x" * 9_000_000), more=b"Content-Encoding: gzip\r\n"),
+            Fault(kind=FaultKind.BROKEN, written=True),
+            id="compressed and endless",
+        ),
+        pytest.param(
+            response(b"??", more=b"Content-Encoding: br\r\n"),
+            Fault(kind=FaultKind.BROKEN, written=True),
+            id="an encoding we did not ask for",
+        ),
+        pytest.param(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"
+            + response(b'{"MessageId":"m-1"}'),
+            Answer(status=200, message_id="m-1"),
+            id="interim answers before it",
+        ),
+        pytest.param(
+            b'HTTP/1.1 400 Bad\r\nx-amzn-ErrorType: MessageRejected\r\n\r\n{"message":"no"}',
+            Answer(status=400, code="MessageRejected", message="no"),
+            id="ended by the connection, whole",
+        ),
+        pytest.param(
+            b'HTTP/1.1 400 Bad\r\nx-amzn-ErrorType: MessageRejected\r\n\r\n{"mess',
+            Fault(kind=FaultKind.BROKEN, written=True),
+            id="ended by the connection, cut off",
+        ),
+        pytest.param(
+            b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n13\r\n{"MessageId":"m-1"}\r\n',
+            Fault(kind=FaultKind.BROKEN, written=True),
+            id="chunked, cut off before its end",
+        ),
+    ],
+)
+async def test_answer_counts_only_as_a_whole(
+    data: bytes, seen: Answer | Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(answering(data, close=True)) as url, api(url, monkeypatch) as made:
+        assert await call(made) == seen
+
+
+async def test_call_cancelled_in_the_middle_of_its_writing_leaves_no_whole_request_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    got = bytearray()
+    ended, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await begun.wait()
+        while data := await reader.read(65536):
+            got.extend(data)
+        ended.set()
+
+    body = b"x" * 30_000_000
+    async with serving(slow) as url, api(url, monkeypatch) as made:
+        signed = await made.sign(body)
+        assert isinstance(signed, SignedCall)
+        sending = asyncio.create_task(
+            made.send(signed, latest=time.monotonic() + 60, within_s=60, on_begin=begun.set)
+        )
+        await asyncio.wait_for(begun.wait(), 60)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await asyncio.wait_for(ended.wait(), 60)
+        assert len(got) < len(body)
+
+
+async def test_cookies_of_a_server_are_not_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            seen.append(await read_request(reader))
+            writer.write(response(b'{"MessageId":"m-1"}', more=b"Set-Cookie: a=b\r\n"))
+
+    async with serving(talk) as url, api(url, monkeypatch) as made:
+        await call(made)
+        await call(made)
+    assert len(seen) == 2
+    assert b"cookie" not in seen[1].lower()
+    assert b"accept-encoding: identity" in seen[1].lower()
+
+
+# Proxies and trust ----------------------------------------------------------------------------------------------------
+
+
+async def test_proxy_of_the_environment_carries_the_call_and_its_password_goes_to_it_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    heads: list[bytes] = []
+    inside: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inside.append(await read_request(reader))
+        writer.write(response(b'{"MessageId":"m-1"}'))
+        await writer.drain()
+
+    context, bundle = certificate(tmp_path, "localhost")
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        onward, back = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pump(reader, back), pump(onward, writer))
+
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+    async with server, serving(tunnel) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.replace("//", "//user:p%40ss@"))
+        async with api(f"https://localhost:{port}", monkeypatch) as made:
+            assert await call(made) == Answer(status=200, message_id="m-1")
+    assert heads[0].startswith(f"CONNECT localhost:{port} ".encode())
+    assert b"Proxy-Authorization: Basic dXNlcjpwQHNz" in heads[0]
+    assert b"Proxy-Authorization" not in inside[0]
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+
+
+@pytest.mark.parametrize("status", [b"407 Proxy Authentication Required", b"403 Forbidden"])
+async def test_proxy_that_refuses_wrote_nothing_and_is_named(
+    status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response(b"<html>", status=status))
+        await writer.drain()
+
+    async with serving(refuse) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        async with api("https://ses.invalid", monkeypatch) as made:
+            found = await call(made)
+    assert found == Fault(kind=FaultKind.PROXY, written=False)
+    assert isinstance(found, Fault)
+    assert found.detail == f"it answered {status[:3].decode()}"
+
+
+async def test_proxy_that_is_away_wrote_nothing_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(silent) as proxy:
+        pass
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    async with api("https://ses.invalid", monkeypatch) as made:
+        assert await call(made) == Fault(kind=FaultKind.PROXY, written=False)
+
+
+async def test_no_proxy_is_used_for_what_no_proxy_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    talk = answering(response(b'{"MessageId":"m-1"}'))
+    async with serving(talk) as url, api(url, monkeypatch) as made:
+        assert await call(made) == Answer(status=200, message_id="m-1")
+
+
+async def test_bundle_of_certificates_that_cannot_be_read_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    made = SesApi(max_in_flight=1, connect_timeout_s=1.0, read_timeout_s=1.0)
+    with pytest.raises(Misconfigured, match="AWS_CA_BUNDLE"):
+        await made.start()
+
+
 async def test_request_is_what_was_signed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
 
@@ -319,7 +595,7 @@ async def test_missing_region_is_told_with_its_remedy(monkeypatch: pytest.Monkey
 async def test_untrusted_certificate_is_a_tls_fault(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    context = _self_signed(tmp_path)
+    context, _ = certificate(tmp_path, "ses.example.com")
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -327,18 +603,16 @@ async def test_untrusted_certificate_is_a_tls_fault(
     server = await asyncio.start_server(never, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     async with server, api(f"https://127.0.0.1:{port}", monkeypatch) as made:
-        assert await call(made) == Fault(kind=FaultKind.TLS, written=False)
+        found = await call(made)
+    assert found == Fault(kind=FaultKind.TLS, written=False)
+    assert isinstance(found, Fault)
+    assert "self-signed" in found.detail
 
 
-def _self_signed(folder: Path) -> ssl.SSLContext:
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
+def certificate(folder: Path, host: str) -> tuple[ssl.SSLContext, Path]:
+    """A server's context with a certificate that is its own issuer, and where it lies."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ses.example.com")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -348,6 +622,7 @@ def _self_signed(folder: Path) -> ssl.SSLContext:
         .serial_number(1)
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .sign(key, hashes.SHA256())
     )
     path = folder / "ses.pem"
@@ -361,4 +636,4 @@ def _self_signed(folder: Path) -> ssl.SSLContext:
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
-    return context
+    return context, path
