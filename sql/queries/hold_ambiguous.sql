@@ -1,12 +1,12 @@
--- Gives rows that stayed ambiguous for too long to a person: 'failed' with a dead letter; later evidence still settles them. Returns how many. $1 too long interval, $2 at most int.
+-- Gives rows that stayed ambiguous for too long, whatever their policy, to a person: 'failed' with a dead letter; later evidence still settles them. Returns how many. $1 too long interval, $2 at most int.
 -- Every look at the outbox goes by single ids: it may be large, and the planner does not know $1 and $2.
 WITH seen AS MATERIALIZED (
   SELECT o.id, o.changed, u.attempt_id
   FROM email_unsettled AS u
   CROSS JOIN LATERAL (
     SELECT o.id, o.changed FROM email_outbox AS o
-    WHERE o.id = u.outbox_id AND o.state = 'ambiguous' AND o.on_ambiguous = 'hold' OFFSET 0) AS o
-  WHERE u.held IS NULL AND u.since <= now() - $1::interval
+    WHERE o.id = u.outbox_id AND o.state = 'ambiguous' OFFSET 0) AS o
+  WHERE u.held IS NULL AND u.decided IS NULL AND u.since <= now() - $1::interval
   ORDER BY u.since
   LIMIT $2
 ),
@@ -28,7 +28,7 @@ held AS (
     life_cycle_event(o, 'failed', o.reason) AS event, outbox_pointer(o, clock_timestamp()) AS pointer
 ),
 noted AS (
-  UPDATE email_unsettled AS u SET held = clock_timestamp() FROM held AS h WHERE u.outbox_id = h.id
+  UPDATE email_unsettled AS u SET held = clock_timestamp() FROM held AS h WHERE u.outbox_id = h.id AND u.decided IS NULL
 ),
 dead AS (
   INSERT INTO dead_letter (outbox_id, tenant, lane, class, reason, attempt_id)

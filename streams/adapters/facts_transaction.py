@@ -164,16 +164,15 @@ class FactsTransaction:
             [s.soft_bounces_since for s in states],
         )
 
-    async def remember_attempts(self, forgotten: Sequence[Placed]) -> int:
-        """Keeps attempts that only their events know; how many of their messages SES took twice."""
-        rows = await self._connection.fetch(
+    async def remember_attempts(self, forgotten: Sequence[Placed]) -> None:
+        """Keeps attempts that only their events know."""
+        await self._connection.execute(
             query("insert_forgotten_attempts"),
             [p.attempt_id for p in forgotten],
             [p.outbox_id for p in forgotten],
             [p.event.provider_message_id for p in forgotten],
             [p.event.time for p in forgotten],
         )
-        return len(rows)
 
     async def settle(self, outbox_ids: Sequence[UUID]) -> Settled:
         """Settles rows by the evidence that there is; those under a call or a lock are left for later."""

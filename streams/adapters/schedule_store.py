@@ -11,7 +11,16 @@ from streams.adapters.postgres import Database
 from streams.adapters.queries import query
 from streams.domain.errors import Unavailable
 from streams.domain.facts import PROOF_OF_ACCEPTANCE, Settled
-from streams.domain.schedule import Backlog, Expired, OldestPending, Swept, TakenDue, UnsettledPage
+from streams.domain.schedule import (
+    Backlog,
+    Expired,
+    OldestPending,
+    Resending,
+    Resent,
+    Swept,
+    TakenDue,
+    UnsettledPage,
+)
 from streams.domain.topics import Lane
 
 PROOF: Final = sorted(PROOF_OF_ACCEPTANCE)
@@ -65,6 +74,15 @@ class ScheduleStore:
     async def hold_ambiguous(self, *, after: timedelta, limit: int) -> int:
         """Gives what stayed ambiguous for so long to a person; how many rows."""
         return int(await self._database.value("hold_ambiguous", after, limit))
+
+    async def resend_ambiguous(self, rule: Resending, *, limit: int) -> Resent:
+        """Puts back to pending what its policy says; each is written down as a possible duplicate."""
+        (row,) = await self._database.rows(
+            "resend_ambiguous",
+            *(rule.after, rule.when_silent_after, rule.most_attempts, PROOF, rule.longest_break),
+            limit,
+        )
+        return Resent(**row)
 
     async def sweep_pending(self, name: str, *, age: timedelta, limit: int) -> Swept:
         """Wakes rows of this age that are pending and wait nowhere."""

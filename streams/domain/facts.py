@@ -68,13 +68,18 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """How many rows evidence has moved: from where to submitted, or as refused to pending. duplicates: taken by SES twice."""
+    """How many rows evidence has moved: from where to submitted, or as refused to pending.
+
+    duplicates: calls that turned out to be taken beside another one of their message. contradicted: a person had settled the
+    row as taken, and the call is now proven not to be.
+    """
 
     from_ambiguous: int = 0
     from_held: int = 0
     from_pending: int = 0
     refused: int = 0
     duplicates: int = 0
+    contradicted: int = 0
 
     def by_origin(self) -> dict[str, int]:
         """The rows by where they came from; refused: those that are tried again."""

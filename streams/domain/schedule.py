@@ -11,6 +11,8 @@ from streams.domain.facts import Settled
 GROWTH: Final = 4
 OLDEST_SWEEP: Final = timedelta(days=30)
 FIRST_ID: Final = UUID(int=0)
+# Between two reports of a process of the intake; they come every few seconds.
+LONGEST_BREAK: Final = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,35 @@ class UnsettledPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resending:
+    """When the policies resend and resend-when-silent send again, counted from when the outcome was found to be unknown.
+
+    A row that has used up its attempts is not sent again; the intake that is asked for the silence has to report more often
+    than every longest_break.
+    """
+
+    after: timedelta
+    when_silent_after: timedelta
+    most_attempts: int
+    longest_break: timedelta = LONGEST_BREAK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resent:
+    """Rows that their policies put back."""
+
+    resent: int = 0
+    resent_when_silent: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.resent + self.resent_when_silent
+
+    def by_policy(self) -> dict[str, int]:
+        return {"resend": self.resent, "resend-when-silent": self.resent_when_silent}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
     """Rows that were looked at, and how many of them got a new pointer."""
 
@@ -56,6 +87,8 @@ class Backlog:
     ambiguous: int
     held: int
     dead_letters: int
+    possible_duplicates: int
+    proven_duplicates: int
     heartbeat_age: float | None
 
 

@@ -22,7 +22,8 @@ def count(folded: Folded) -> None:
     metrics.RECIPIENTS_WITHDRAWN.inc(folded.withdrawn)
     metrics.RECIPIENTS_FORGOTTEN.inc(folded.forgotten)
     settled = folded.settled
-    metrics.DUPLICATES.labels(stage=STAGE).inc(folded.duplicates + settled.duplicates)
+    metrics.DUPLICATES.labels(stage=STAGE).inc(settled.duplicates)
+    metrics.CONTRADICTED.labels(stage=STAGE).inc(settled.contradicted)
     for origin, rows in settled.by_origin().items():
         metrics.SETTLED.labels(stage=STAGE, origin=origin).inc(rows)
 

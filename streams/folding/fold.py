@@ -42,7 +42,6 @@ class Folded:
     suppressions: int = 0
     withdrawn: int = 0
     forgotten: int = 0
-    duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,8 @@ async def fold(
     suppressed, withdrawn = await batch.suppress(transaction.suppressions)
     taken = batch.taken
     forgotten = [p for p in taken if p.forgotten]
-    duplicates = await transaction.remember_attempts(forgotten) if forgotten else 0
+    if forgotten:
+        await transaction.remember_attempts(forgotten)
     outbox_ids = sorted({p.outbox_id for p in taken if p.outbox_id is not None})
     return Folded(
         kept=kept,
@@ -91,7 +91,6 @@ async def fold(
         suppressions=suppressed,
         withdrawn=withdrawn,
         forgotten=len(forgotten),
-        duplicates=duplicates,
     )
 
 

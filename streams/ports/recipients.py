@@ -100,8 +100,8 @@ class FactsTransaction(Protocol):
     async def restate_streaks(self, states: Sequence[RecipientState]) -> None:
         """Sets the streaks of the locked rows to exactly this."""
 
-    async def remember_attempts(self, forgotten: Sequence[Placed]) -> int:
-        """Keeps attempts that only their events know; how many of their messages SES took twice."""
+    async def remember_attempts(self, forgotten: Sequence[Placed]) -> None:
+        """Keeps attempts that only their events know."""
 
     async def settle(self, outbox_ids: Sequence[UUID]) -> Settled:
         """Settles rows by the evidence that there is; those under a call or a lock are left for later."""

@@ -12,6 +12,8 @@ from streams.domain.schedule import (
     Backlog,
     Expired,
     OldestPending,
+    Resending,
+    Resent,
     Swept,
     TakenDue,
     UnsettledPage,
@@ -44,6 +46,9 @@ class Schedule(Protocol):
 
     async def hold_ambiguous(self, *, after: timedelta, limit: int) -> int:
         """Gives what stayed ambiguous for so long to a person; how many rows."""
+
+    async def resend_ambiguous(self, rule: Resending, *, limit: int) -> Resent:
+        """Puts back to pending what its policy says; each is written down as a possible duplicate."""
 
     async def make_duty(self, name: str) -> None:
         """Must be called before sweep_pending with this name."""

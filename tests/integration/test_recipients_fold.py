@@ -306,7 +306,10 @@ async def test_a_second_accepted_attempt_counts_as_a_duplicate(database: Databas
     folded = await apply(
         database, event(EventType.DELIVERED, row, attempt_id=other, provider_message_id="p-2")
     )
-    assert folded.duplicates == 1
+    assert folded.settled.duplicates == 1
+    assert await fetch(database, "SELECT attempt_id, why FROM email_duplicate") == [
+        {"attempt_id": other, "why": "unforeseen"}
+    ]
 
 
 async def test_a_replay_changes_nothing_and_announces_nothing(database: Database) -> None:

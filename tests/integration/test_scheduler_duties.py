@@ -22,7 +22,9 @@ from streams.domain.sending_account import SendingAccount
 from streams.domain.topics import Lane
 from streams.folding.fold import fold
 from streams.runtime.settings import Settings
-from streams.scheduler import AccountPoll, OldestPendingSearch, Scheduler
+from streams.scheduler import Scheduler
+from streams.scheduling.account_poll import AccountPoll
+from streams.scheduling.oldest_pending import OldestPendingSearch
 from tests.integration.outbox_rows import Row, bounced, event, execute, fetch, make_row
 
 pytestmark = pytest.mark.servers
@@ -198,7 +200,7 @@ async def test_fifty_thousand_due_at_once_are_in_the_feed_after_few_rounds(
 async def test_a_lease_that_ran_out_leaves_its_row_ambiguous(database: Database) -> None:
     row = await make_row(database, "sending", lease_s=-1)
     alive = await make_row(database, "sending", recipient="alive@example.com")
-    await scheduler(database).expire_leases()
+    await scheduler(database).unknown.expire_leases()
     assert await state_of(database, row) == "ambiguous"
     assert await state_of(database, alive) == "sending"
     attempts = await fetch(database, "SELECT id, outbox_id, number, outcome FROM email_attempt")
@@ -215,7 +217,7 @@ async def test_evidence_before_the_lease_ran_out_makes_it_submitted(database: Da
     row = await make_row(database, "sending", lease_s=-1)
     await apply(database, event(EventType.ACCEPTED, row, provider_message_id="p-1"))
     assert await state_of(database, row) == "sending"
-    await scheduler(database).expire_leases()
+    await scheduler(database).unknown.expire_leases()
     assert await state_of(database, row) == "submitted"
     assert await fetch(database, "SELECT outcome, provider_message_id FROM email_attempt") == [
         {"outcome": "accepted", "provider_message_id": "p-1"}
@@ -225,7 +227,7 @@ async def test_evidence_before_the_lease_ran_out_makes_it_submitted(database: Da
 
 async def test_evidence_after_the_lease_ran_out_makes_it_submitted(database: Database) -> None:
     row = await make_row(database, "sending", lease_s=-1)
-    await scheduler(database).expire_leases()
+    await scheduler(database).unknown.expire_leases()
     await apply(database, bounced(row))
     assert await state_of(database, row) == "submitted"
 
@@ -235,7 +237,7 @@ async def test_two_replicas_expire_a_lease_once(database: Database) -> None:
         await make_row(database, "sending", lease_s=-1, recipient=f"user{n}@example.com")
         for n in range(20)
     ]
-    await twice_at_once(Scheduler.expire_leases, database)
+    await twice_at_once(lambda stage: stage.unknown.expire_leases(), database)
     assert {await state_of(database, row) for row in rows} == {"ambiguous"}
     assert await execute(database, "SELECT count(*) FROM email_attempt") == 20
 
@@ -246,7 +248,7 @@ async def test_a_lease_of_an_older_token_changes_nothing(database: Database) -> 
         database,
         "UPDATE email_lease SET attempt_id = uuid_v7(), expires = clock_timestamp() - interval '1 s'",
     )
-    await scheduler(database).expire_leases()
+    await scheduler(database).unknown.expire_leases()
     assert await state_of(database, row) == "sending"
     assert await fetch(database, "SELECT * FROM email_attempt") == []
 
@@ -265,7 +267,7 @@ async def late_outcome(database: Database, row: Row, outcome: str, **columns: An
 async def test_a_late_acceptance_settles_the_row(database: Database) -> None:
     row = await make_row(database, "ambiguous")
     await late_outcome(database, row, "accepted", provider_message_id="p-1")
-    await scheduler(database).settle_ambiguous()
+    await scheduler(database).unknown.settle_ambiguous()
     assert await state_of(database, row) == "submitted"
 
 
@@ -275,7 +277,7 @@ async def test_a_late_refusal_makes_the_row_pending_and_due(
 ) -> None:
     row = await make_row(database, "ambiguous")
     await late_outcome(database, row, outcome)
-    await scheduler(database).settle_ambiguous()
+    await scheduler(database).unknown.settle_ambiguous()
     assert await state_of(database, row) == "pending"
     assert await fetch(database, "SELECT id, why FROM email_due") == [
         {"id": row.id, "why": "retry"}
@@ -285,7 +287,7 @@ async def test_a_late_refusal_makes_the_row_pending_and_due(
 
 async def test_without_evidence_nothing_is_settled(database: Database) -> None:
     row = await make_row(database, "ambiguous")
-    await scheduler(database).settle_ambiguous()
+    await scheduler(database).unknown.settle_ambiguous()
     assert await state_of(database, row) == "ambiguous"
     assert len(await fetch(database, "SELECT * FROM email_unsettled")) == 1
 
@@ -300,7 +302,7 @@ async def test_a_refusal_does_not_free_a_row_with_another_unknown_attempt(
         row.id,
     )
     await late_outcome(database, row, "retry")
-    await scheduler(database).settle_ambiguous()
+    await scheduler(database).unknown.settle_ambiguous()
     assert await state_of(database, row) == "ambiguous"
     assert await execute(database, "SELECT count(*) FROM email_unsettled") == 1
 
@@ -327,7 +329,7 @@ async def test_settling_goes_through_all_pages(database: Database) -> None:
 async def test_a_row_that_stays_ambiguous_is_given_to_a_person(database: Database) -> None:
     old = await make_row(database, "ambiguous", since="25 h")
     young = await make_row(database, "ambiguous", since="23 h", recipient="young@example.com")
-    await scheduler(database).hold_ambiguous()
+    await scheduler(database).unknown.hold_ambiguous()
     assert await state_of(database, old) == "failed"
     assert await state_of(database, young) == "ambiguous"
     (letter,) = await fetch(database, "SELECT outbox_id, class, attempt_id FROM dead_letter")
@@ -344,7 +346,7 @@ async def test_late_evidence_settles_a_row_that_a_person_was_asked_about(
     database: Database,
 ) -> None:
     row = await make_row(database, "ambiguous", since="25 h")
-    await scheduler(database).hold_ambiguous()
+    await scheduler(database).unknown.hold_ambiguous()
     await apply(database, event(EventType.DELIVERED, row))
     assert await state_of(database, row) == "submitted"
     assert await fetch(database, "SELECT * FROM dead_letter") == []
@@ -355,9 +357,9 @@ async def test_a_late_refusal_frees_a_row_that_a_person_was_asked_about(
     database: Database,
 ) -> None:
     row = await make_row(database, "ambiguous", since="25 h")
-    await scheduler(database).hold_ambiguous()
+    await scheduler(database).unknown.hold_ambiguous()
     await late_outcome(database, row, "retry")
-    await scheduler(database).settle_ambiguous()
+    await scheduler(database).unknown.settle_ambiguous()
     assert await state_of(database, row) == "pending"
     assert await fetch(database, "SELECT id FROM email_due") == [{"id": row.id}]
     assert await fetch(database, "SELECT * FROM dead_letter") == []
@@ -368,14 +370,14 @@ async def test_a_late_refusal_does_not_free_a_row_that_failed_by_a_later_call(
     database: Database,
 ) -> None:
     row = await make_row(database, "ambiguous", since="25 h")
-    await scheduler(database).hold_ambiguous()
+    await scheduler(database).unknown.hold_ambiguous()
     await execute(
         database,
         "INSERT INTO dead_letter (outbox_id, tenant, lane, class, reason) VALUES ($1, 'shop', 'transactional', 'permanent', 'refused')",
         row.id,
     )
     await late_outcome(database, row, "retry")
-    await scheduler(database).settle_ambiguous()
+    await scheduler(database).unknown.settle_ambiguous()
     assert await state_of(database, row) == "failed"
     assert await fetch(database, "SELECT * FROM email_due") == []
 
@@ -383,7 +385,7 @@ async def test_a_late_refusal_does_not_free_a_row_that_failed_by_a_later_call(
 async def test_two_replicas_ask_a_person_once(database: Database) -> None:
     for n in range(10):
         await make_row(database, "ambiguous", since="25 h", recipient=f"user{n}@example.com")
-    await twice_at_once(Scheduler.hold_ambiguous, database)
+    await twice_at_once(lambda stage: stage.unknown.hold_ambiguous(), database)
     assert await execute(database, "SELECT count(*) FROM dead_letter") == 10
     assert len(await feed(database, "dead-letters")) == 10
 
@@ -630,7 +632,7 @@ async def test_the_backlog_is_counted(database: Database) -> None:
     await make_row(database, "ambiguous", since="25 h", recipient="d@example.com")
     stage = scheduler(database)
     await stage.heartbeat()
-    await stage.hold_ambiguous()
+    await stage.unknown.hold_ambiguous()
     found = await ScheduleStore(database).backlog(heartbeats_every=timedelta(seconds=1))
     assert (found.due, found.leases, found.ambiguous) == (1, 1, 1)
     assert (found.held, found.dead_letters) == (1, 1)

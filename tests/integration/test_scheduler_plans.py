@@ -51,7 +51,9 @@ def scans(tree: Any) -> list[dict[str, Any]]:
     return [tree, *below] if own else below
 
 
-@pytest.mark.parametrize("name", ["measure_backlog", "hold_ambiguous", "settle_ambiguous"])
+@pytest.mark.parametrize(
+    "name", ["measure_backlog", "hold_ambiguous", "settle_ambiguous", "resend_ambiguous"]
+)
 async def test_the_outbox_is_read_by_id_only(full: Database, name: str) -> None:
     found = scans(await plan(full, name))
     assert found
