@@ -2,12 +2,27 @@
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from streams.domain.attempts import OutcomeKind, PauseScope
 from streams.domain.ses_answers import Answer, Fault, FaultKind
 
+# AWS takes a signature for five minutes; ours leaves within a lease, unless the process stood still.
+SIGNATURE_IS_OLD_S: Final = 240.0
 _ANY_STATUS: Final = range(1000)
+
+
+class Source(StrEnum):
+    """Where what a row says is known from."""
+
+    MODEL = "the service model of SES v2 that botocore has"
+    COMMON = "the errors that all AWS services have in common"
+    GUIDE = "the SES developer guide"
+    SEEN = "a text that SES or AWS is known to answer with"
+    MEASURED = "measured with servers that fail so"
+    LOCAL = "botocore"
+    PROOF = "invariant I3: what proves that SES did not take a message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +35,7 @@ class AnswerPattern:
     has_code: bool | None = None
     has_id: bool | None = None
     names_sender: bool | None = None
+    is_late: bool | None = None
 
     def matches(self, answer: Answer, sender: str) -> bool:
         return (
@@ -28,6 +44,7 @@ class AnswerPattern:
             and (self.text is None or self.text.search(answer.message) is not None)
             and self.has_code in (None, answer.code is not None)
             and self.has_id in (None, answer.message_id is not None)
+            and self.is_late in (None, answer.signature_age_s > SIGNATURE_IS_OLD_S)
             and (self.names_sender is None or self.names_sender is _names(answer.message, sender))
         )
 
@@ -50,6 +67,7 @@ class Row:
     name: str
     when: AnswerPattern | FaultPattern
     kind: OutcomeKind
+    source: Source
     reason: str
     pause: PauseScope | None = None
     pause_s: float = 60.0

@@ -1,18 +1,28 @@
 """Every row of the table of SES's answers, with the answer or fault that it is there for."""
 
+import importlib.util
+from datetime import UTC, datetime
+from pathlib import Path
+
+import botocore.session
 import pytest
 
 from streams.domain.attempts import OutcomeKind, PauseScope
 from streams.domain.ses_answers import Answer, Fault, FaultKind, read_answer, without_addresses
 from streams.domain.ses_errors import TABLE, Meaning, meaning
+from streams.domain.ses_patterns import AnswerPattern, Row
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 SENDER = "sender@example.com"
 RECIPIENT = "user1@example.com"
 NOT_VERIFIED = "Email address is not verified. The following identities failed the check in region EU-CENTRAL-1: "
 
 
-def answer(status: int, code: str | None = None, message: str = "", **fields: str) -> Answer:
-    return Answer(status=status, code=code, message=message, **fields)
+def answer(
+    status: int, code: str | None = None, message: str = "", message_id: str | None = None
+) -> Answer:
+    return Answer(status=status, code=code, message=message, message_id=message_id)
 
 
 def meant(seen: Answer | Fault) -> Meaning:
@@ -20,76 +30,191 @@ def meant(seen: Answer | Fault) -> Meaning:
 
 
 K = OutcomeKind
-ROWS: list[tuple[int, Answer | Fault, str, OutcomeKind, PauseScope | None]] = [
-    (0, Fault(kind=FaultKind.NO_CREDENTIALS, written=False), "no-credentials", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (1, Fault(kind=FaultKind.TLS, written=False), "tls", K.RETRY, None),
-    (2, Fault(kind=FaultKind.UNREACHABLE, written=False), "unreachable", K.RETRY, None),
-    (2, Fault(kind=FaultKind.CONNECT_TIMEOUT, written=False), "unreachable", K.RETRY, None),
-    (3, Fault(kind=FaultKind.TIMEOUT, written=True), "no-answer", K.UNKNOWN, None),
-    (4, Fault(kind=FaultKind.BROKEN, written=True), "connection-lost", K.UNKNOWN, None),
-    (4, Fault(kind=FaultKind.TLS, written=True), "connection-lost", K.UNKNOWN, None),
-    (5, answer(200, message_id="m-1"), "accepted", K.ACCEPTED, None),
-    (6, answer(200), "no-message-id", K.UNKNOWN, None),
-    (6, answer(204), "no-message-id", K.UNKNOWN, None),
-    (7, answer(307), "redirected", K.UNKNOWN, None),
-    (8, answer(500, "InternalFailure"), "server-error", K.UNKNOWN, None),
-    (8, answer(503, "ServiceUnavailable"), "server-error", K.UNKNOWN, None),
-    (8, answer(503, "SlowDown", "Reduce your request rate"), "server-error", K.UNKNOWN, None),
-    (8, answer(502), "server-error", K.UNKNOWN, None),
-    (9, answer(408, "RequestTimeoutException"), "request-timeout", K.UNKNOWN, None),
-    (9, answer(408, "TooManyRequestsException"), "request-timeout", K.UNKNOWN, None),
-    (10, answer(400, "RequestTimeout"), "request-timeout", K.UNKNOWN, None),
-    (10, answer(400, "RequestAbortedException"), "request-timeout", K.UNKNOWN, None),
-    (11, answer(403, message="Access denied by proxy"), "not-from-aws", K.UNKNOWN, None),
-    (11, answer(407), "not-from-aws", K.UNKNOWN, None),
-    (11, answer(413), "not-from-aws", K.UNKNOWN, None),
-    (11, answer(429), "not-from-aws", K.UNKNOWN, None),
-    (12, answer(429, "TooManyRequestsException", "Daily message quota exceeded."), "daily-quota", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (12, answer(400, "Throttling", "Daily sending quota exceeded"), "daily-quota", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (13, answer(400, "LimitExceededException", "Too many"), "daily-quota", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (14, answer(429, "TooManyRequestsException", "Maximum sending rate exceeded."), "rate-exceeded", K.THROTTLED, None),
-    (14, answer(400, "ThrottlingException", "Rate exceeded"), "rate-exceeded", K.THROTTLED, None),
-    (14, answer(400, "Throttling", "Maximum sending rate exceeded."), "rate-exceeded", K.THROTTLED, None),
-    (15, answer(429, "SomethingNewException"), "rate-exceeded", K.THROTTLED, None),
-    (16, answer(400, "AccountSuspendedException", "The account has been suspended."), "account-suspended", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (17, answer(400, "SendingPausedException", "Sending is paused for configuration set mailstreams."), "configuration-set-paused", K.MISCONFIGURED, PauseScope.ACCOUNT),
-    (18, answer(400, "SendingPausedException", "Sending is paused for this account."), "sending-paused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (19, answer(400, "MessageRejected", "Sending paused for this account. For more information, …"), "sending-paused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (20, answer(400, "MessageRejected", NOT_VERIFIED + SENDER), "sender-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
-    (20, answer(400, "MessageRejected", NOT_VERIFIED + "example.com"), "sender-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
-    (20, answer(400, "MessageRejected", f"{NOT_VERIFIED}{RECIPIENT}, {SENDER}"), "sender-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
-    (21, answer(400, "MailFromDomainNotVerifiedException", "no MX"), "mail-from-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
-    (22, answer(400, "MessageRejected", NOT_VERIFIED + RECIPIENT), "sandbox", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (23, answer(400, "ConfigurationSetDoesNotExist", "gone"), "configuration-set-missing", K.MISCONFIGURED, PauseScope.ACCOUNT),
-    (24, answer(404, "NotFoundException", "Configuration set mailstreams does not exist."), "configuration-set-missing", K.MISCONFIGURED, PauseScope.ACCOUNT),
-    (24, answer(400, "BadRequestException", "Configuration set mailstreams does not exist."), "configuration-set-missing", K.MISCONFIGURED, PauseScope.ACCOUNT),
-    (25, answer(404, "NotFoundException", "Tenant x does not exist."), "not-found", K.MISCONFIGURED, PauseScope.SENDER),
-    (26, answer(403, "AccessDeniedException", "not authorized to perform ses:SendEmail"), "access-denied", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (27, answer(403, "ExpiredTokenException", "The security token included in the request is expired"), "credentials-expired", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (27, answer(400, "ExpiredToken"), "credentials-expired", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (28, answer(400, "RequestExpired"), "clock-skew", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (29, answer(403, "InvalidSignatureException", "Signature expired: 1 is now earlier than 2"), "clock-skew", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (30, answer(403, "InvalidSignatureException", "does not match"), "credentials-refused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (30, answer(403, "UnrecognizedClientException"), "credentials-refused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
-    (31, answer(400, "MessageRejected", "Transaction failed: the message contains a virus."), "message-rejected", K.PERMANENT, None),
-    (32, answer(400, "BadRequestException", "Local address contains control or whitespace"), "bad-request", K.PERMANENT, None),
-    (33, answer(413, "RequestEntityTooLargeException"), "too-large", K.PERMANENT, None),
-    (34, answer(400, "ValidationException"), "invalid-request", K.PERMANENT, None),
-    (35, answer(418, "TeapotException"), "unknown-code", K.PERMANENT, None),
+ROWS: list[tuple[Answer | Fault, str, OutcomeKind, PauseScope | None]] = [
+    (Fault(kind=FaultKind.NO_CREDENTIALS, written=False), "no-credentials", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (Fault(kind=FaultKind.TLS, written=False), "tls", K.RETRY, None),
+    (Fault(kind=FaultKind.UNREACHABLE, written=False), "unreachable", K.RETRY, None),
+    (Fault(kind=FaultKind.CONNECT_TIMEOUT, written=False), "unreachable", K.RETRY, None),
+    (Fault(kind=FaultKind.TIMEOUT, written=True), "no-answer", K.UNKNOWN, None),
+    (Fault(kind=FaultKind.BROKEN, written=True), "connection-lost", K.UNKNOWN, None),
+    (Fault(kind=FaultKind.TLS, written=True), "connection-lost", K.UNKNOWN, None),
+    (answer(200, message_id="m-1"), "accepted", K.ACCEPTED, None),
+    (answer(200), "no-message-id", K.UNKNOWN, None),
+    (answer(204), "no-message-id", K.UNKNOWN, None),
+    (answer(307), "redirected", K.UNKNOWN, None),
+    (answer(500, "InternalFailure"), "server-error", K.UNKNOWN, None),
+    (answer(503, "ServiceUnavailable"), "server-error", K.UNKNOWN, None),
+    (answer(503, "SlowDown", "Reduce your request rate"), "server-error", K.UNKNOWN, None),
+    (answer(502), "server-error", K.UNKNOWN, None),
+    (answer(408, "RequestTimeoutException"), "request-timeout", K.UNKNOWN, None),
+    (answer(408, "TooManyRequestsException"), "request-timeout", K.UNKNOWN, None),
+    (answer(400, "RequestTimeout"), "request-timeout", K.UNKNOWN, None),
+    (answer(400, "RequestAbortedException"), "request-timeout", K.UNKNOWN, None),
+    (answer(403, message="Access denied by proxy"), "not-from-aws", K.UNKNOWN, None),
+    (answer(407), "not-from-aws", K.UNKNOWN, None),
+    (answer(413), "not-from-aws", K.UNKNOWN, None),
+    (answer(429), "not-from-aws", K.UNKNOWN, None),
+    (answer(429, "TooManyRequestsException", "Daily message quota exceeded."), "daily-quota", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "Throttling", "Daily sending quota exceeded"), "daily-quota", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "LimitExceededException", "Too many"), "daily-quota", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(429, "TooManyRequestsException", "Maximum sending rate exceeded."), "rate-exceeded", K.THROTTLED, None),
+    (answer(400, "ThrottlingException", "Rate exceeded"), "rate-exceeded", K.THROTTLED, None),
+    (answer(400, "Throttling", "Maximum sending rate exceeded."), "rate-exceeded", K.THROTTLED, None),
+    (answer(429, "SomethingNewException"), "rate-exceeded", K.THROTTLED, None),
+    (answer(400, "AccountSuspendedException", "The account has been suspended."), "account-suspended", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "SendingPausedException", "Sending is paused for configuration set mailstreams."), "configuration-set-paused", K.MISCONFIGURED, PauseScope.ACCOUNT),
+    (answer(400, "SendingPausedException", "Sending is paused for this account."), "sending-paused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "MessageRejected", "Sending paused for this account. For more information, …"), "sending-paused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "MessageRejected", NOT_VERIFIED + SENDER), "sender-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
+    (answer(400, "MessageRejected", NOT_VERIFIED + "example.com"), "sender-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
+    (answer(400, "MessageRejected", f"{NOT_VERIFIED}{RECIPIENT}, {SENDER}"), "sender-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
+    (answer(400, "MailFromDomainNotVerifiedException", "no MX"), "mail-from-not-verified", K.MISCONFIGURED, PauseScope.SENDER),
+    (answer(400, "MessageRejected", NOT_VERIFIED + RECIPIENT), "sandbox", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "ConfigurationSetDoesNotExist", "gone"), "configuration-set-missing", K.MISCONFIGURED, PauseScope.ACCOUNT),
+    (answer(404, "NotFoundException", "Configuration set mailstreams does not exist."), "configuration-set-missing", K.MISCONFIGURED, PauseScope.ACCOUNT),
+    (answer(400, "BadRequestException", "Configuration set mailstreams does not exist."), "configuration-set-missing", K.MISCONFIGURED, PauseScope.ACCOUNT),
+    (answer(404, "NotFoundException", "Template x does not exist."), "not-found", K.MISCONFIGURED, PauseScope.SENDER),
+    (answer(403, "AccessDeniedException", "not authorized to perform ses:SendEmail"), "access-denied", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(403, "ExpiredTokenException", "The security token included in the request is expired"), "credentials-expired", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "ExpiredToken"), "credentials-expired", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "RequestExpired"), "clock-skew", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(403, "InvalidSignatureException", "Signature expired: 1 is now earlier than 2"), "clock-skew", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(403, "InvalidSignatureException", "does not match"), "credentials-refused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(403, "UnrecognizedClientException"), "credentials-refused", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "MessageRejected", "Transaction failed: the message contains a virus."), "message-rejected", K.PERMANENT, None),
+    (answer(400, "BadRequestException", "Local address contains control or whitespace"), "bad-request", K.PERMANENT, None),
+    (answer(413, "RequestEntityTooLargeException"), "too-large", K.PERMANENT, None),
+    (answer(400, "ValidationException"), "invalid-request", K.PERMANENT, None),
+    (answer(418, "TeapotException"), "unknown-code", K.PERMANENT, None),
+    (Fault(kind=FaultKind.PROXY, written=False), "unreachable", K.RETRY, None),
+    (answer(400, "SendingPausedException", "Sending is paused for tenant shop."), "tenant-paused", K.MISCONFIGURED, PauseScope.TENANT),
+    (answer(404, "NotFoundException", "Tenant shop does not exist."), "tenant-missing", K.MISCONFIGURED, PauseScope.TENANT),
+    (answer(400, "BadRequestException", "Identity example.com is not associated with tenant shop: tenant resource not found"), "tenant-missing", K.MISCONFIGURED, PauseScope.TENANT),
+    (Answer(status=403, code="SignatureDoesNotMatch", message="Signature expired: 1 is now earlier than 2", signature_age_s=301.0), "signature-too-old", K.RETRY, None),
+    (Answer(status=403, code="SignatureDoesNotMatch", message="Signature not yet current: 1", signature_age_s=301.0), "clock-skew", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(403, "RequestTimeTooSkewed"), "clock-skew", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(403, "SignatureDoesNotMatch", "Credential should be scoped to a valid region, not 'us-east-1'."), "wrong-region", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(403, "SignatureDoesNotMatch", "Credential should be scoped to correct service: 'ses'."), "wrong-region", K.ACCOUNT_STOP, PauseScope.ACCOUNT),
+    (answer(400, "ServiceUnavailableException"), "refused-for-now", K.RETRY, None),
+    (answer(400, "ConfigurationSetSendingPausedException"), "configuration-set-paused", K.MISCONFIGURED, PauseScope.ACCOUNT),
+    (answer(400, "InternalFailure"), "refused-for-now", K.RETRY, None),
+    (answer(400, "ConfigurationSetDoesNotExistException"), "configuration-set-missing", K.MISCONFIGURED, PauseScope.ACCOUNT),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("number", "seen", "name", "kind", "pause"), ROWS)
-def test_row(
-    number: int, seen: Answer | Fault, name: str, kind: OutcomeKind, pause: PauseScope | None
+@pytest.mark.parametrize(("seen", "name", "kind", "pause"), ROWS)
+def test_row(seen: Answer | Fault, name: str, kind: OutcomeKind, pause: PauseScope | None) -> None:
+    row = meant(seen).row
+    assert (row.name, row.kind, row.pause) == (name, kind, pause)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_every_row_has_a_case_that_no_row_before_it_takes(row: Row) -> None:
+    assert any(meant(seen).row is row for seen, *_ in ROWS)
+
+
+def test_rows_of_one_class_agree_on_what_they_do() -> None:
+    for row in TABLE:
+        others = [r for r in TABLE if r.name == row.name]
+        assert {(r.kind, r.pause, r.pause_s) for r in others} == {
+            (row.kind, row.pause, row.pause_s)
+        }
+
+
+# What every AWS service may answer, as its common errors are listed, and spellings that SDKs know besides.
+COMMON_ERRORS = (
+    "AccessDeniedException", "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "IncompleteSignatureException",
+    "InternalFailure", "InternalServerError", "InternalServiceErrorException", "InvalidAction", "InvalidClientTokenId",
+    "InvalidParameterCombination", "InvalidParameterValue", "InvalidQueryParameter", "InvalidSignatureException",
+    "MalformedHttpRequestException", "MalformedQueryString", "MissingAction", "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException", "MissingParameter", "NotAuthorized", "OptInRequired", "RequestAbortedException",
+    "RequestEntityTooLargeException", "RequestExpired", "RequestTimeTooSkewed", "RequestTimeout", "RequestTimeoutException",
+    "ServiceUnavailable", "ServiceUnavailableException", "SignatureDoesNotMatch", "SlowDown", "Throttling",
+    "ThrottlingException", "TooManyRequestsException", "UnknownOperationException", "UnrecognizedClientException",
+    "ValidationError", "ValidationException",
+)  # fmt: skip
+
+
+def errors_of_the_model(operation: str) -> set[str]:
+    model = botocore.session.Session().get_service_model("sesv2")
+    return {shape.name for shape in model.operation_model(operation).error_shapes}
+
+
+@pytest.mark.parametrize("operation", ["SendEmail", "SendBulkEmail"])
+def test_every_exception_of_the_operation_has_a_row(operation: str) -> None:
+    """Fails when a newer botocore knows one that the table lacks."""
+    errors = errors_of_the_model(operation)
+    assert len(errors) >= 8
+    assert errors <= codes_with_a_row()
+
+
+def test_every_common_error_has_a_row() -> None:
+    assert set(COMMON_ERRORS) <= codes_with_a_row()
+
+
+def test_no_code_that_has_a_row_falls_through_to_the_unknown_ones() -> None:
+    for code in sorted(codes_with_a_row()):
+        assert meant(answer(400, code)).row.name not in ("unknown-code", "not-from-aws"), code
+
+
+def codes_with_a_row() -> set[str]:
+    return {code for row in TABLE if isinstance(row.when, AnswerPattern) for code in row.when.codes}
+
+
+def test_every_fault_has_a_row_whether_a_byte_was_written_or_not() -> None:
+    for kind in FaultKind:
+        for written in (False, True):
+            found = meant(Fault(kind=kind, written=written, detail="it says so"))
+            assert found.reason.endswith("(it says so)")
+            assert (found.row.kind is OutcomeKind.UNKNOWN) == written
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "told"),
+    [
+        (412.3, "set the clock of this machine, it is 412 s ahead (SES said 403 "),
+        (-3600.0, "set the clock of this machine, it is 3600 s behind (SES said 403 "),
+        (2.0, "set the clock of this machine (SES said 403 "),
+        (None, "set the clock of this machine (SES said 403 "),
+    ],
+)
+def test_clock_that_is_wrong_is_told_by_how_much(ahead_s: float | None, told: str) -> None:
+    seen = Answer(
+        status=403,
+        code="InvalidSignatureException",
+        message="Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z",
+        clock_ahead_s=ahead_s,
+    )
+    assert told in meant(seen).reason
+
+
+@pytest.mark.parametrize(
+    ("date", "ahead_s"),
+    [
+        ("Thu, 01 Jan 2026 00:00:00 GMT", 60.0),
+        ("Thu, 01 Jan 2026 00:02:00 GMT", -60.0),
+        ("yesterday", None),
+        ("Thu, 01 Jan 99999 00:00:00 GMT", None),
+        (None, None),
+    ],
+)
+def test_clock_is_compared_with_the_date_of_a_refusal(
+    date: str | None, ahead_s: float | None
 ) -> None:
-    found = meant(seen)
-    assert found.row is TABLE[number]
-    assert (found.row.name, found.row.kind, found.row.pause) == (name, kind, pause)
+    headers = {} if date is None else {"Date": date}
+    now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC).timestamp()
+    assert read_answer(403, headers, b"{}", now=now).clock_ahead_s == ahead_s
 
 
-def test_every_row_has_its_case() -> None:
-    assert {number for number, *_ in ROWS} == set(range(len(TABLE)))
+def test_page_of_the_documentation_is_the_table() -> None:
+    spec = importlib.util.spec_from_file_location("ses_errors_page", DOCS / "ses_errors.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    assert (DOCS / "ses-errors.md").read_text(encoding="utf-8") == page.markdown(), (
+        "run .venv/bin/python docs/ses_errors.py"
+    )
 
 
 def test_refused_is_only_what_is_proven() -> None:
