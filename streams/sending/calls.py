@@ -183,6 +183,10 @@ class Calls:
         if lease_clock() > work.begin_by:
             raise NotBegun(Look.LEASE)
         email = work.email
+        # A connection was waited for since the last look, and suppressions may have come in.
+        hit = self._guard.hit(work.pointer.partition, email.recipient_key, email.tenant, email.lane)
+        if hit not in (None, work.overruled):
+            raise NotBegun(Look.SUPPRESSED)
         self._journal.begun(
             Begin(
                 attempt_id=email.attempt_id,
