@@ -120,6 +120,7 @@ class System:
             "MAILSTREAMS_SENDER_CONNECT_TIMEOUT_S": "1",
             "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "4",
             "MAILSTREAMS_SENDER_MAX_IN_FLIGHT": str(MAX_IN_FLIGHT),
+            "MAILSTREAMS_SENDER_JOURNAL": str(self.directory / "sender.journal"),
             **self._given,
         }
         self.migrate()

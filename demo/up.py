@@ -21,6 +21,7 @@ def processes(servers: Servers) -> Sequence[ProcessSpec]:
     http = {stage: ports.claim(server=stage) for stage in STAGES}
     url = f"http://127.0.0.1:{simulator}"
     environment = stage_environment() | provider_environment(url, sns)
+    journal = {"MAILSTREAMS_SENDER_JOURNAL": str(STATE_DIRECTORY / "sender.journal")}
     _migrate(servers, environment)
     specs = [
         ProcessSpec(
@@ -38,7 +39,7 @@ def processes(servers: Servers) -> Sequence[ProcessSpec]:
             ProcessSpec(
                 name=stage,
                 argv=_mailstreams(stage),
-                env=environment | {"MAILSTREAMS_HTTP_PORT": str(port)},
+                env=environment | journal | {"MAILSTREAMS_HTTP_PORT": str(port)},
                 is_ready=_answers(f"http://127.0.0.1:{port}/health/ready"),
                 grace=35.0,
                 address=f"http://127.0.0.1:{port}/metrics"

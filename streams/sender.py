@@ -103,7 +103,7 @@ class Sender:
         self._work = work
         self._intake = PointerIntake(feed=pointers, outbox=outbox, unreadable=unreadable, work=work)
         self._journal = journal = journal or NoJournal()
-        self._circuit = circuit = Circuit()
+        self._circuit = circuit = Circuit(most=settings.max_in_flight)
         self._writer = OutcomeWriter(outbox=outbox, intake=self._intake, journal=journal)
         self._calls = Calls(
             CallSettings(

@@ -24,6 +24,7 @@ from streams.domain.attempts import (
 )
 from streams.domain.circuit import CircuitState, ProbeIntervals, Report
 from streams.domain.errors import BadMessage, Unavailable
+from streams.domain.outcomes import LONGEST_PAUSE_S
 from streams.domain.pacing import WINDOW_S, Grant, ServerClock
 from streams.domain.pointers import Pointer
 from streams.domain.templates import Template, TemplateName
@@ -132,9 +133,15 @@ class OutboxStore:
         return _grant(row), self._clock, _circuit(row)
 
     async def pause(self, pause: Pause) -> None:
-        """Stops something for all senders; a longer pause of somebody else stays as it is."""
+        """Stops something for all senders, for longer each time it is repeated; a longer pause of somebody else stays as it is."""
         await self._database.rows(
-            "add_pause", pause.scope, pause.value, pause.reason, WHO, pause.seconds
+            "add_pause",
+            pause.scope,
+            pause.value,
+            pause.reason,
+            WHO,
+            pause.seconds,
+            LONGEST_PAUSE_S,
         )
 
     async def templates(self, names: Sequence[TemplateName]) -> dict[TemplateName, Template]:

@@ -9,6 +9,8 @@ from streams.domain.ses_answers import Answer, Fault, without_addresses
 from streams.domain.ses_errors import Meaning
 
 LONGEST_WAKE_S: Final = 60.0
+# What SES refuses to an account or a sender again and again is tried at least so often.
+LONGEST_PAUSE_S: Final = 600.0
 # Nothing was written: SES never saw the call.
 UNREACHED: Final = frozenset({"tls", "unreachable"})
 ACCOUNT: Final = "*"

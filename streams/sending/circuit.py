@@ -14,15 +14,21 @@ from streams.runtime import metrics
 
 log = logging.getLogger(__name__)
 
-# Calls that may have begun, in this process, since SES was last known to work. Every answer of SES lets as many more begin.
+# Calls that may have begun, in this process, since SES was last known to work. Every answer of SES lets as many more begin,
+# and twice as many where all of them had, so that an SES that answers slowly gets all the calls that it may have. A window
+# that was not needed for so long is halved again.
 UNANSWERED: Final = 8
+UNNEEDED_S: Final = 10.0
 
 
 class Circuit:
     """Counts how calls end, reports it with the next question for permits, and holds calls back while nothing is answered."""
 
-    def __init__(self, scope: str = "") -> None:
+    def __init__(self, scope: str = "", *, most: int = UNANSWERED) -> None:
         self.scope = scope
+        self._most = most
+        self._window = UNANSWERED
+        self._needed_at = 0.0
         self._state = CLOSED
         self._learnt_at = 0.0
         self._report = NOTHING
@@ -50,7 +56,7 @@ class Circuit:
     def has_room(self) -> bool:
         """Whether another call may begin; at fewer and fewer at a time while calls fail in a row."""
         failing = max(self._failing, self._state.failing)
-        return len(self._unanswered) < max(UNANSWERED - failing, 1)
+        return len(self._unanswered) < max(self._window - failing, 1)
 
     async def enter(self, attempt_id: UUID, *, patience_s: float) -> bool:
         """Counts a call that is about to begin; waits for room so long. False if there was none."""
@@ -84,9 +90,18 @@ class Circuit:
             self._report = self._report.then(REACHED)
             if self._report == REACHED:
                 self._report = REACHED
+        self._resize(time.monotonic())
         if self._unanswered:
             self._unanswered.clear()
             self._wake()
+
+    def _resize(self, now: float) -> None:
+        if len(self._unanswered) >= self._window:
+            self._window = max(min(self._window * 2, self._most), UNANSWERED)
+            self._needed_at = now
+        elif self._window > UNANSWERED and now - self._needed_at > UNNEEDED_S:
+            self._window = max(self._window // 2, UNANSWERED)
+            self._needed_at = now
 
     def failed(self, message: UUID, *, reason: str, is_unwritten: bool) -> bool:
         """A call ended unknown, or never left; whether one that never left is charged to its message.
@@ -95,6 +110,7 @@ class Circuit:
         charged: only their expires_at ends them.
         """
         self._failing += 1
+        self._window = UNANSWERED
         self._shared = self._shared or self.is_open or (self._first or message) != message
         self._first = self._first or message
         if time.monotonic() >= self._round_until:  # those that fail together count once

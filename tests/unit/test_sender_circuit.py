@@ -1,6 +1,7 @@
 """What a sender knows of SES: who pays for a failure, how many calls may be under way, what is told to the others."""
 
 import asyncio
+import time
 from uuid import UUID
 
 import pytest
@@ -79,6 +80,37 @@ async def test_every_answer_lets_as_many_more_begin() -> None:
         assert not circuit.has_room
         circuit.reached(begun=FOREVER)
     assert circuit.has_room
+
+
+async def test_where_all_had_begun_an_answer_lets_twice_as_many_begin() -> None:
+    circuit = Circuit(most=48)
+    allowed = []
+    for _ in range(5):
+        allowed.append(await entered(circuit, 100))
+        for _ in range(allowed[-1]):
+            circuit.reached(begun=FOREVER)
+    assert allowed == [8, 16, 32, 48, 48]
+
+
+async def test_a_failure_makes_it_few_again() -> None:
+    circuit = Circuit(most=64)
+    for _ in range(3):
+        await entered(circuit, 100)
+        circuit.reached(begun=FOREVER)
+    failing(circuit, FIRST, is_unwritten=False)
+    assert await entered(circuit, 100) == UNANSWERED - 1
+
+
+async def test_a_window_that_is_not_needed_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit = Circuit(most=64)
+    for _ in range(3):
+        await entered(circuit, 100)
+        circuit.reached(begun=FOREVER)
+    now = time.monotonic()
+    for n in range(3):
+        monkeypatch.setattr(time, "monotonic", lambda n=n: now + 20.0 * (n + 1))
+        circuit.reached(begun=FOREVER)
+    assert await entered(circuit, 100) == UNANSWERED
 
 
 async def test_fewer_and_fewer_begin_while_calls_fail_in_a_row() -> None:
