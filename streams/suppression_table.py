@@ -3,27 +3,24 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from streams.domain.addresses import RecipientKey
-from streams.domain.errors import BadMessage
-from streams.domain.suppressions import Applied, SuppressionRecord, SuppressionSet
+from streams.domain.suppressions import PartitionLost, Span, SuppressionPage, SuppressionSet
 from streams.domain.topics import Lane
 from streams.ports.sender import SuppressionFeed
 from streams.runtime import metrics
 
 log = logging.getLogger(__name__)
 
-_MOST: Final = 20_000
 _WAIT_S: Final = 0.25
-# So many records are applied before others get their turn.
-_TURN: Final = 1000
-UNREADABLE: Final = "unreadable"
 # The scheduler beats by the same clock: a heartbeat that is further ahead was written before it was set back.
 _AHEAD_S: Final = 5.0
 STAGE: Final = "sender"
+APPLIED: Final = ("changed", "heartbeat", "older", "unreadable")
+REPUBLISH: Final = '"mailstreams suppressions republish"'
 
 
 @dataclass(slots=True, eq=False)
@@ -36,10 +33,18 @@ class _Partition:
     # When the newest heartbeat came in, which is what counts for one from the future.
     beaten_at: float | None = None
     told_ahead: bool = False
+    # Why and when what had been read turned out to be gone; until everything was put into the topic again.
+    lost: str | None = None
+    lost_at: float = 0.0
 
     @property
     def caught_up(self) -> bool:
-        return self.end is not None and self.position is not None and self.position >= self.end
+        return (
+            self.lost is None
+            and self.end is not None
+            and self.position is not None
+            and self.position >= self.end
+        )
 
     def age(self, now: float) -> float:
         """Seconds since the newest heartbeat applied."""
@@ -48,24 +53,38 @@ class _Partition:
             return float("inf")
         return max(now - min(beat, self.beaten_at), 0.0)
 
-    def clear(self) -> None:
+    def lose(self, why: str, now: float) -> None:
         """The topic begins anew: nothing is known."""
         self.entries = SuppressionSet()
         self.position = self.end = self.beaten_at = None
+        self.lost, self.lost_at = why, now
+
+    def regain(self) -> None:
+        """Everything was put into the topic again, if a heartbeat says so."""
+        if self.lost is not None and (self.entries.republished or 0.0) >= self.lost_at:
+            self.lost = None
 
 
 class SuppressionTable:
-    """What own() names is followed by follow(), called again and again. Everything else asks memory and never waits."""
+    """What own() names is followed by follow(), called again and again. Everything else asks memory and never waits.
+
+    goes_on: lanes that a stale table does not stop. partitions: how many the topic has to have, where that is known.
+    """
 
     def __init__(
         self,
         feed: SuppressionFeed,
         *,
         staleness_s: float,
+        goes_on: Collection[Lane] = (),
+        partitions: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._feed = feed
         self._staleness_s = staleness_s
+        self._goes_on = frozenset(goes_on)
+        self._expected = partitions
+        self._uneven: str | None = None
         self._clock = clock
         self._partitions: dict[int, _Partition] = {}
         export_known_labels()
@@ -85,80 +104,96 @@ class SuppressionTable:
             self._partitions[number] = _Partition()
             metrics.SENDER_SUPPRESSION_OFFSET.labels(partition=str(number))
 
+    def compare(self, counts: Mapping[str, int]) -> None:
+        """How many partitions the topics of pointers have: a recipient has one number in all topics, or is looked up in vain."""
+        mine = self._feed.partitions()
+        known = {**counts, **({} if mine is None else {"the suppressions": mine})}
+        if self._expected is not None:
+            known["MAILSTREAMS_PARTITIONS"] = self._expected
+        told = ", ".join(f"{name} {count}" for name, count in known.items())
+        self._uneven = (
+            None
+            if len(set(known.values())) <= 1
+            else f"numbers of partitions differ ({told}), so that suppressions stand elsewhere: give all topics keyed by "
+            f"recipient the same number, set MAILSTREAMS_PARTITIONS to it, start all stages again, and run {REPUBLISH}"
+        )
+
     async def follow(self) -> float:
         """Takes in what is new. Unavailable when Kafka is away: the next call takes up where this one ended."""
         if self._followed != self._partitions:
             await self._begin(dict(self._partitions))
-        followed = self._followed or {}
+        followed = self._followed
+        if followed is None:
+            return 0.0
         try:
-            records, positions = await self._feed.fetch(most=_MOST, timeout_s=_WAIT_S)
+            found = await self._feed.fetch(timeout_s=_WAIT_S)
         except BaseException:
             self._followed = None
             raise
-        anew = self._gone_back(followed, records, positions)
-        for start in range(0, len(records), _TURN):
-            for record in records[start : start + _TURN]:
-                if record.partition not in anew:
-                    self._apply(followed[record.partition], record)
-            await asyncio.sleep(0)
-        for number, position in positions.items():
-            if number not in anew:
-                followed[number].position = position
+        for one in found:
+            partition = followed[one.partition]
+            if isinstance(one, PartitionLost):
+                self._lose(one.partition, partition, one.why)
+            else:
+                self._apply(partition, one)
+                await asyncio.sleep(0)
         self._show()
         return 0.0
 
-    def _gone_back(
-        self,
-        followed: dict[int, _Partition],
-        records: list[SuppressionRecord],
-        positions: dict[int, int],
-    ) -> frozenset[int]:
-        """Partitions that are read from their beginning again: the topic was made anew, or lost its end. They are emptied
-        and followed anew with the next call, up to the end of that moment."""
-        seen = [*positions.items(), *((r.partition, r.offset) for r in records)]
-        anew = frozenset(
-            number
-            for number, at in seen
-            if (before := followed[number].position) is not None and at < before
-        )
-        for number in sorted(anew):
-            log.warning(
-                "position of a topic went back, its partition is read anew",
-                extra={"action": "suppressions.position_went_back", "partition": number},
-            )
-            metrics.CONSUMER_RESETS.labels(stage=STAGE).inc()
-            followed[number].clear()
-        if anew:
-            self._followed = None
-        return anew
-
     async def _begin(self, owned: dict[int, _Partition]) -> None:
         self._followed = None
-        ends = await self._feed.follow({number: p.position for number, p in owned.items()})
-        for number, end in ends.items():
-            if owned[number].end is None:
-                owned[number].end = end
+        spans = await self._feed.follow({number: p.position for number, p in owned.items()})
         self._followed = owned
+        for number, span in spans.items():
+            self._take_up(number, owned[number], span)
 
-    def _apply(self, partition: _Partition, record: SuppressionRecord) -> None:
-        try:
-            applied: str = partition.entries.apply(record)
-        except BadMessage as error:
-            applied = UNREADABLE
+    def _take_up(self, number: int, partition: _Partition, span: Span) -> None:
+        at = partition.position
+        if at is not None and not span.start <= at <= span.end:
+            why = f"offset {at} is not there any more, only {span.start} to {span.end}"
+            self._lose(number, partition, why)
+            return
+        if partition.end is None:
+            partition.end = span.end
+        if at is None:
+            partition.position = span.start
+
+    def _lose(self, number: int, partition: _Partition, why: str) -> None:
+        """It is read anew with the next call, and is not asked before everything was put into the topic again."""
+        log.error(
+            "the suppression topic lost what was read of it, nothing is sent before it is filled again",
+            extra={
+                "action": "suppressions.lost",
+                "partition": number,
+                "reason": why,
+                "run": "mailstreams suppressions republish",
+            },
+        )
+        metrics.CONSUMER_RESETS.labels(stage=STAGE).inc()
+        partition.lose(why, self._clock())
+        self._followed = None
+
+    def _apply(self, partition: _Partition, page: SuppressionPage) -> None:
+        applied = partition.entries.apply(page)
+        partition.position = page.position
+        for offset, reason in applied.unreadable:
             log.error(
                 "suppression record is unreadable, the claim alone protects its recipient",
                 extra={
                     "action": "suppressions.unreadable",
-                    "partition": record.partition,
-                    "offset": record.offset,
-                    "reason": str(error),
+                    "partition": page.partition,
+                    "offset": offset,
+                    "reason": reason,
                 },
             )
-        metrics.SENDER_SUPPRESSION_RECORDS.labels(applied=applied).inc()
-        if applied == Applied.HEARTBEAT:
-            self._beaten(partition, record.partition)
+        counts = (applied.changed, applied.heartbeats, applied.older, len(applied.unreadable))
+        for name, count in zip(APPLIED, counts, strict=True):
+            metrics.SENDER_SUPPRESSION_RECORDS.labels(applied=name).inc(count)
+        if applied.heartbeats:
+            self._beaten(partition, page.partition)
 
     def _beaten(self, partition: _Partition, number: int) -> None:
+        partition.regain()
         now = self._clock()
         partition.beaten_at = now
         if (partition.entries.heartbeat or now) - now > _AHEAD_S and not partition.told_ahead:
@@ -168,24 +203,34 @@ class SuppressionTable:
                 extra={"action": "suppressions.heartbeat_ahead", "partition": number},
             )
 
-    def usable(self, partition: int) -> bool:
-        """Whether the partition is caught up and fresh, so that something may be decided for it."""
+    def usable(self, partition: int, lane: Lane) -> bool:
+        """Whether the partition is caught up and fresh enough for the lane, so that something may be decided for it."""
         found = self._partitions.get(partition)
         return (
-            found is not None and found.caught_up and found.age(self._clock()) <= self._staleness_s
+            found is not None
+            and self._uneven is None
+            and found.caught_up
+            and (lane in self._goes_on or found.age(self._clock()) <= self._staleness_s)
         )
 
     def missing(self) -> str | None:
         """What keeps owned partitions from being usable; None if all are."""
         now = self._clock()
-        loading = sorted(n for n, p in self._partitions.items() if not p.caught_up)
-        if loading:
+        parts = self._partitions
+        if self._uneven is not None:
+            return self._uneven
+        if lost := sorted(n for n, p in parts.items() if p.lost is not None):
+            return (
+                f"the suppression topic lost what was read of partitions {_list(lost)} ({parts[lost[0]].lost}): "
+                f"run {REPUBLISH}, which puts everything into it again"
+            )
+        if loading := sorted(n for n, p in parts.items() if not p.caught_up):
             return f"suppressions of partitions {_list(loading)} are being read"
-        stale = sorted(n for n, p in self._partitions.items() if p.age(now) > self._staleness_s)
-        if stale:
+        if stale := sorted(n for n, p in parts.items() if p.age(now) > self._staleness_s):
+            goes_on = f"; {', '.join(sorted(self._goes_on))} goes on" if self._goes_on else ""
             return (
                 f"suppressions of partitions {_list(stale)} had no heartbeat for {self._staleness_s:g} s: "
-                "see that a scheduler and a relay are running"
+                f"see that a scheduler and a relay are running{goes_on}"
             )
         return None
 
@@ -193,6 +238,16 @@ class SuppressionTable:
         """The sequence of the recipient's set, if it has a suppression in force for this tenant and lane."""
         found = self._partitions.get(partition)
         return None if found is None else found.entries.hit(key, tenant, lane, self._clock())
+
+    def overtaken(self) -> dict[RecipientKey, int]:
+        """Recipients whose last record in the topic is an older one, with the sequence that counts: they have to be announced
+        again, or compaction keeps the wrong record."""
+        return {
+            key: sequence
+            for partition in self._partitions.values()
+            if partition.caught_up
+            for key, sequence in partition.entries.overtaken.items()
+        }
 
     def _show(self) -> None:
         now = self._clock()
@@ -216,5 +271,5 @@ def _list(numbers: list[int]) -> str:
 def export_known_labels() -> None:
     """Known label sets are exported from the start, so that the first event is seen as a change."""
     metrics.CONSUMER_RESETS.labels(stage=STAGE)
-    for applied in (*Applied, UNREADABLE):
+    for applied in APPLIED:
         metrics.SENDER_SUPPRESSION_RECORDS.labels(applied=applied)

@@ -1,151 +1,252 @@
 """The suppressions of one partition in memory: what the compacted topic says of each recipient, exactly and small."""
 
-import struct
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from enum import StrEnum
-from math import ceil
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
+from streams.domain.addresses import RecipientKey
 from streams.domain.errors import BadMessage
+from streams.domain.packed_table import Entries, PackedTable
+from streams.domain.suppression_keys import (
+    BAD,
+    MISSING,
+    key_halves,
+    key_text,
+    read_keys,
+    read_sequences,
+)
+from streams.domain.suppression_values import (
+    EVERY,
+    LANES,
+    NEVER,
+    Places,
+    Rules,
+    Scope,
+    kinds_of,
+    time_of,
+)
 from streams.domain.topics import Lane
 
 HEARTBEAT_PREFIX: Final = b"heartbeat-"
-_ANY: Final = "*"
-_LANES: Final = {_ANY: 0, Lane.TRANSACTIONAL.value: 1, Lane.BULK.value: 2}
-_HEAD: Final = struct.Struct(">Q")
-_RULE: Final = struct.Struct(">BIB")
-_LATEST: Final = 2**32 - 1
+# In a heartbeat: before it, everything that the database says was put into the topic again.
+REPUBLISHED: Final = "republished"
+# Codes of what a recipient has: no rule, rules of several scopes; from _SCOPES on, the place of its one rule's scope.
+_NOBODY: Final = 1
+_SEVERAL: Final = 2
+_SCOPES: Final = 3
 
 
-class SuppressionRecord(NamedTuple):
-    """One record as found. sequence is the header of the feed's sequence."""
+class SuppressionPage(NamedTuple):
+    """Records of one partition as found, column by column, and the position behind them, which also passes offsets that
+    carry no record any more. sequences are the headers of the feed's sequence."""
 
     partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    sequence: bytes | None
+    position: int
+    offsets: Sequence[int] = ()
+    keys: Sequence[bytes | None] = ()
+    values: Sequence[bytes | None] = ()
+    sequences: Sequence[bytes | None] = ()
 
 
-class Applied(StrEnum):
-    """What a record did to the table."""
+class PartitionLost(NamedTuple):
+    """What was read of the partition is no longer what the topic holds."""
 
-    CHANGED = "changed"
-    HEARTBEAT = "heartbeat"
-    OLDER = "older"
+    partition: int
+    why: str
+
+
+class Span(NamedTuple):
+    """The first offset of a partition that is still there, and its end."""
+
+    start: int
+    end: int
+
+
+class Applied(NamedTuple):
+    """What a page did to the table: counts of records, and offset and reason of those that are unreadable."""
+
+    changed: int
+    older: int
+    heartbeats: int
+    unreadable: Sequence[tuple[int, str]]
 
 
 class SuppressionSet:
-    """One partition. An entry is a 16-byte key and some 22 bytes: the feed's sequence, then lane, expiry and tenant of each
-    rule. A recipient without suppressions keeps its sequence, so that a record that comes late is known to be older."""
+    """One partition. An entry is a 16-byte key, the feed's sequence, and scope and expiry of its rule; the few recipients with
+    rules of several scopes have theirs beside it. A recipient without suppressions keeps its sequence, so that a record that
+    comes late is known to be older."""
 
-    __slots__ = ("_entries", "_in_force", "heartbeat")
+    __slots__ = (
+        "_codes",
+        "_entries",
+        "_in_force",
+        "_scopes",
+        "_several",
+        "heartbeat",
+        "overtaken",
+        "republished",
+    )
 
     def __init__(self) -> None:
-        self._entries: dict[bytes, bytes] = {}
+        self._entries = PackedTable()
         self._in_force = 0
+        self._scopes: list[Scope] = []
+        self._codes: dict[Scope, int] = {}
+        self._several: dict[tuple[int, int], Rules] = {}
         self.heartbeat: float | None = None
+        # The time of the newest heartbeat that said REPUBLISHED.
+        self.republished: float | None = None
+        # Recipients whose last record in the topic is older than what is held, and the sequence that is held: compaction will
+        # keep the wrong one.
+        self.overtaken: dict[RecipientKey, int] = {}
 
     def __len__(self) -> int:
         """Recipients with at least one suppression."""
         return self._in_force
 
-    def apply(self, record: SuppressionRecord) -> Applied:
-        """Takes a record in; BadMessage if it is none of this topic. An older one than is held changes nothing."""
-        key = record.key or b""
-        if key.startswith(HEARTBEAT_PREFIX):
-            self._beat(record.value)
-            return Applied.HEARTBEAT
-        packed_key = _packed_key(key)
-        held = self._entries.get(packed_key)
-        held_sequence = _HEAD.unpack_from(held)[0] if held is not None else 0
-        sequence = _sequence(record.sequence, held_sequence)
-        if sequence < held_sequence:
-            return Applied.OLDER
-        entry = _HEAD.pack(sequence) + _packed_rules(record.value)
-        self._in_force += _has_rules(entry) - (held is not None and _has_rules(held))
-        self._entries[packed_key] = entry
-        return Applied.CHANGED
+    def apply(self, page: SuppressionPage) -> Applied:
+        """Takes the records in, in their order: an older one than is held changes nothing, one that is none of this topic neither."""
+        keys = read_keys(page.keys)
+        sequences = read_sequences(page.sequences)
+        kinds, which = kinds_of(page.values)
+        codes, times = self._coded(kinds, which)
+        usable = keys.usable & (sequences != BAD) & (codes != 0)
+        heartbeats, unreadable = 0, []
+        for place in np.flatnonzero(~usable).tolist():
+            try:
+                self._take_other(page, place, kinds[which[place]], is_key=bool(keys.usable[place]))
+                heartbeats += 1
+            except BadMessage as error:
+                unreadable.append((page.offsets[place], str(error)))
+        rows = np.flatnonzero(usable)
+        entries = Entries(
+            keys.high[rows],
+            keys.low[rows],
+            np.maximum(sequences[rows], 0).astype(np.uint64),
+            codes[rows],
+            times[rows],
+            sequences[rows] == MISSING,
+        )
+        several = {
+            place: kind
+            for place in np.flatnonzero(entries.codes == _SEVERAL).tolist()
+            if isinstance(kind := kinds[which[rows[place]]], dict)
+        }
+        older = self._put(entries, several)
+        return Applied(len(rows) - older, older, heartbeats, unreadable)
+
+    def _coded(
+        self, kinds: Sequence[Rules | BadMessage], which: Places
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Code and time of each value; code 0 if it cannot be read."""
+        coded = np.array([self._code(kind) for kind in kinds], np.uint32).reshape(-1, 2)
+        return coded[which, 0], coded[which, 1]
+
+    def _code(self, kind: Rules | BadMessage) -> tuple[int, int]:
+        if isinstance(kind, BadMessage):
+            return 0, NEVER
+        if not kind:
+            return _NOBODY, NEVER
+        if len(kind) > 1:
+            return _SEVERAL, NEVER
+        [(scope, expires)] = kind.items()
+        code = self._codes.get(scope)
+        if code is None:
+            code = self._codes[scope] = _SCOPES + len(self._scopes)
+            self._scopes.append(scope)
+        return code, expires
+
+    def _take_other(
+        self, page: SuppressionPage, place: int, kind: Rules | BadMessage, *, is_key: bool
+    ) -> None:
+        """A heartbeat; BadMessage says what is wrong with anything else."""
+        if (page.keys[place] or b"").startswith(HEARTBEAT_PREFIX):
+            self._beat(page.values[place])
+        elif not is_key:
+            raise BadMessage("not a suppression: the record's key is not 32 hex digits")
+        elif isinstance(kind, BadMessage):
+            raise kind
+        else:
+            raise BadMessage("not a suppression: header seq is not a number")
 
     def _beat(self, value: bytes | None) -> None:
         try:
-            text = orjson.loads(value or b"")["heartbeat"]
-            at = _time(text).timestamp()
+            body = orjson.loads(value or b"")
+            at = time_of(body["heartbeat"]).timestamp()
         except (ValueError, TypeError, KeyError) as error:
             raise BadMessage("not a heartbeat: its time is missing") from error
         self.heartbeat = max(at, self.heartbeat or at)
+        if REPUBLISHED in body:
+            self.republished = max(at, self.republished or at)
+
+    def _put(self, entries: Entries, several: dict[int, Rules]) -> int:
+        """How many are older than what is held."""
+        older = 0
+        turns, is_last = _turns(entries)
+        for turn in turns:
+            put = self._entries.put(entries.at(turn))
+            older += int(put.older.sum())
+            newer = turn[~put.older]
+            held = put.held[~put.older]
+            self._in_force += int((entries.codes[newer] > _NOBODY).sum() - (held > _NOBODY).sum())
+            for place in newer[(held == _SEVERAL) | (entries.codes[newer] == _SEVERAL)].tolist():
+                numbers = _numbers(entries, place)
+                if place in several:
+                    self._several[numbers] = several[place]
+                else:
+                    self._several.pop(numbers, None)
+            if self.overtaken:
+                for place in newer.tolist():
+                    self.overtaken.pop(_key(entries, place), None)
+            for place in turn[put.older & is_last[turn]].tolist():
+                found = self._entries.get(*_numbers(entries, place))
+                self.overtaken[_key(entries, place)] = found[0] if found else 0
+        return older
 
     def hit(self, key: str, tenant: str, lane: Lane, now: float) -> int | None:
         """The sequence of the recipient's set, if it has a suppression in force for this tenant and lane."""
-        entry = self._entries.get(bytes.fromhex(key))
-        if entry is None:
+        numbers = key_halves(key)
+        found = self._entries.get(*numbers)
+        if found is None or found[1] == _NOBODY:
             return None
-        code = _LANES[lane.value]
-        for rule_lane, expires, rule_tenant in _rules(entry):
+        sequence, code, expires = found
+        rules = (
+            self._several[numbers] if code == _SEVERAL else {self._scopes[code - _SCOPES]: expires}
+        )
+        wanted = LANES[lane.value]
+        for (rule_lane, rule_tenant), until in rules.items():
             if (
-                rule_lane in (0, code)
-                and rule_tenant in (_ANY, tenant)
-                and (expires == 0 or expires > now)
+                rule_lane in (LANES[EVERY], wanted)
+                and rule_tenant in (EVERY, tenant)
+                and (until == NEVER or until > now)
             ):
-                found: int = _HEAD.unpack_from(entry)[0]
-                return found
+                return sequence
         return None
 
 
-def _packed_key(key: bytes) -> bytes:
-    try:
-        packed = bytes.fromhex(key.decode("ascii"))
-    except ValueError as error:
-        raise BadMessage("not a suppression: the record's key is not 32 hex digits") from error
-    if len(packed) != 16:
-        raise BadMessage("not a suppression: the record's key is not 32 hex digits")
-    return packed
+def _turns(entries: Entries) -> tuple[list[Places], NDArray[np.bool_]]:
+    """Rows of which no two have one key: first those that are the first of their key, and so on. And which are the last of it."""
+    count = len(entries.high)
+    order = np.lexsort((entries.low, entries.high))
+    high, low = entries.high[order], entries.low[order]
+    again = np.zeros(count, np.bool_)
+    again[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    is_last = np.ones(count, np.bool_)
+    is_last[order[:-1][again[1:]]] = False
+    if not again.any():
+        return [np.arange(count)], is_last
+    starts = np.maximum.accumulate(np.where(again, 0, np.arange(count)))
+    ranks = np.empty(count, np.int64)
+    ranks[order] = np.arange(count) - starts
+    return [np.flatnonzero(ranks == turn) for turn in range(int(ranks.max()) + 1)], is_last
 
 
-def _sequence(header: bytes | None, held: int) -> int:
-    """The feed's sequence; without one the record counts as the newest, since to suppress is the safe side."""
-    if header is None:
-        return held
-    if not header.isdigit() or len(header) > 19:
-        raise BadMessage("not a suppression: header seq is not a number")
-    return int(header)
+def _numbers(entries: Entries, place: int) -> tuple[int, int]:
+    return int(entries.high[place]), int(entries.low[place])
 
 
-def _packed_rules(value: bytes | None) -> bytes:
-    if value is None:
-        return b""
-    try:
-        body = orjson.loads(value)
-        rules = [] if body is None else body["suppressions"]
-        return b"".join(_packed_rule(rule) for rule in rules)
-    except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
-        raise BadMessage("not a suppression: the value has an unknown form") from error
-
-
-def _packed_rule(rule: dict[str, Any]) -> bytes:
-    tenant: bytes = str(rule["tenant"]).encode()
-    expires = rule.get("expires")
-    at = 0 if expires is None else min(ceil(_time(expires).timestamp()), _LATEST)
-    # A lane that this version does not know counts as every lane.
-    return _RULE.pack(_LANES.get(rule["lane"], 0), at, len(tenant)) + tenant
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
-def _has_rules(entry: bytes) -> bool:
-    return len(entry) > _HEAD.size
-
-
-def _rules(entry: bytes) -> Iterator[tuple[int, int, str]]:
-    at = _HEAD.size
-    while at < len(entry):
-        lane, expires, length = _RULE.unpack_from(entry, at)
-        at += _RULE.size
-        yield lane, expires, entry[at : at + length].decode()
-        at += length
+def _key(entries: Entries, place: int) -> RecipientKey:
+    return RecipientKey(key_text(*_numbers(entries, place)))

@@ -64,7 +64,7 @@ class TenantQueues:
         heap = tenant.heaps.setdefault(pointer.partition, [])
         heapq.heappush(heap, _waiting(pointer, self._number))
 
-    def take(self, most: int, usable: Callable[[int], bool]) -> list[Pointer]:
+    def take(self, most: int, usable: Callable[[int, Lane], bool]) -> list[Pointer]:
         """Up to so many, one a tenant in turn, only of partitions that are usable, never of a busy recipient."""
         taken: list[Pointer] = []
         for lane in (Lane.TRANSACTIONAL, Lane.BULK):
@@ -72,13 +72,13 @@ class TenantQueues:
         return taken
 
     def _take_lane(
-        self, lane: Lane, most: int, usable: Callable[[int], bool], taken: list[Pointer]
+        self, lane: Lane, most: int, usable: Callable[[int, Lane], bool], taken: list[Pointer]
     ) -> None:
         turns, tenants = self._turns[lane], self._lanes[lane]
         empty_handed = 0
         while len(taken) < most and empty_handed < len(turns):
             name = turns[0]
-            pointer = tenants[name].pop(usable)
+            pointer = tenants[name].pop(lambda number: usable(number, lane))
             if pointer is None and not any(tenants[name].heaps.values()):
                 turns.popleft()
                 del tenants[name]

@@ -21,7 +21,7 @@ from streams.domain.pacing import Grant, ServerClock
 from streams.domain.pointers import Pointer
 from streams.domain.records import Record, TopicPartition
 from streams.domain.ses_answers import Answer, Fault, Missed, SignedCall
-from streams.domain.suppressions import SuppressionRecord
+from streams.domain.suppressions import PartitionLost, Span, SuppressionPage
 from streams.domain.templates import Template, TemplateName
 from streams.domain.topics import Lane
 
@@ -49,13 +49,14 @@ class PointerFeed(Protocol):
 class SuppressionFeed(Protocol):
     """Partitions of the suppression topic, assigned by hand. Unavailable means: follow() again."""
 
-    async def follow(self, positions: Mapping[int, int | None]) -> dict[int, int]:
-        """Reads these partitions from these positions on (None: the beginning); returns their ends of this moment."""
+    async def follow(self, positions: Mapping[int, int | None]) -> dict[int, Span]:
+        """Reads these partitions from these positions on (None: the beginning); returns what each holds at this moment."""
 
-    async def fetch(
-        self, *, most: int, timeout_s: float
-    ) -> tuple[list[SuppressionRecord], dict[int, int]]:
-        """Records in the order of each partition, and the position of every partition after them."""
+    async def fetch(self, *, timeout_s: float) -> Sequence[SuppressionPage | PartitionLost]:
+        """What has come, pages of a partition in order. A partition that is lost is not read any more: follow() again."""
+
+    def partitions(self) -> int | None:
+        """How many the topic has; None while that is not known."""
 
     async def stop(self) -> None: ...
 
@@ -72,14 +73,20 @@ class SuppressionGuard(Protocol):
     async def follow(self) -> float:
         """Takes in what is new; the seconds until it should be called again."""
 
-    def usable(self, partition: int) -> bool:
-        """Whether the partition is caught up and fresh, so that something may be decided for it."""
+    def compare(self, counts: Mapping[str, int]) -> None:
+        """How many partitions the topics of pointers have: nothing is usable while the numbers differ."""
+
+    def usable(self, partition: int, lane: Lane) -> bool:
+        """Whether the partition is caught up and fresh enough for the lane, so that something may be decided for it."""
 
     def missing(self) -> str | None:
         """What keeps owned partitions from being usable; None if all are."""
 
     def hit(self, partition: int, key: RecipientKey, tenant: str, lane: Lane) -> int | None:
         """The sequence of the recipient's set, if it has a suppression in force for this tenant and lane."""
+
+    def overtaken(self) -> dict[RecipientKey, int]:
+        """Recipients who have to be announced again, with the sequence that is held of each."""
 
     async def stop(self) -> None: ...
 

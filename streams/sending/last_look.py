@@ -45,7 +45,7 @@ def last_look(
         return Look.MISSED
     if pointer.expires is not None and pointer.expires.timestamp() <= now():
         return Look.EXPIRED
-    if not guard.usable(pointer.partition):
+    if not guard.usable(pointer.partition, pointer.lane):
         return Look.STALE
     email = work.email
     hit = guard.hit(pointer.partition, email.recipient_key, email.tenant, email.lane)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 import devservers
@@ -70,13 +71,15 @@ async def put(
     )
 
 
-async def beat(producer: AIOKafkaProducer, topics: Topics, partition: int = 0) -> None:
-    value = json.dumps({"heartbeat": datetime.now(UTC).isoformat()}).encode()
+async def beat(
+    producer: AIOKafkaProducer, topics: Topics, partition: int = 0, **more: bool
+) -> None:
+    value = json.dumps({"heartbeat": datetime.now(UTC).isoformat(), **more}).encode()
     await put(producer, topics, f"heartbeat-{partition}", value, partition=partition)
 
 
 async def follow_until(table: SuppressionTable, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, table.missing()
         await table.follow()
@@ -93,7 +96,7 @@ async def test_partition_that_ends_in_a_transaction_marker_is_caught_up(
         await put(producer, topics, ANN, None, sequence=2)
         await producer.abort_transaction()
     table.own(frozenset({0}))
-    await follow_until(table, lambda: table.usable(0))
+    await follow_until(table, lambda: table.usable(0, Lane.BULK))
     assert table.hit(0, ANN, "shop", Lane.BULK) == 1
 
 
@@ -104,7 +107,7 @@ async def test_empty_partition_is_caught_up_and_waits_for_its_heartbeat(
     await follow_until(table, lambda: "no heartbeat" in (table.missing() or ""))
     async with producing(servers) as producer:
         await beat(producer, topics, 2)
-    await follow_until(table, lambda: table.usable(2))
+    await follow_until(table, lambda: table.usable(2, Lane.BULK))
 
 
 async def test_changes_come_in_while_partitions_change_hands(
@@ -116,21 +119,21 @@ async def test_changes_come_in_while_partitions_change_hands(
             await beat(producer, topics, partition)
         await put(producer, topics, ANN, SUPPRESSED, sequence=1)
         table.own(frozenset({0}))
-        await follow_until(table, lambda: table.usable(0))
+        await follow_until(table, lambda: table.usable(0, Lane.BULK))
         table.own(frozenset({0, 1}))
-        assert table.usable(0)
+        assert table.usable(0, Lane.BULK)
         await put(producer, topics, ANN, None, sequence=2)
         await put(producer, topics, bob, SUPPRESSED, sequence=3, partition=1)
-        await follow_until(table, lambda: table.usable(1))
+        await follow_until(table, lambda: table.usable(1, Lane.BULK))
         await follow_until(table, lambda: table.hit(0, ANN, "shop", Lane.BULK) is None)
         await follow_until(table, lambda: table.hit(1, bob, "shop", Lane.BULK) == 3)
         table.own(frozenset({1, 2}))
-        await follow_until(table, lambda: table.usable(2))
-    assert not table.usable(0)
+        await follow_until(table, lambda: table.usable(2, Lane.BULK))
+    assert not table.usable(0, Lane.BULK)
     assert table.hit(1, bob, "shop", Lane.BULK) == 3
 
 
-async def test_topic_that_is_made_anew_is_followed_again_without_a_restart(
+async def test_topic_that_is_made_anew_is_followed_again_and_usable_once_it_is_filled(
     servers: devservers.Servers, topics: Topics, table: SuppressionTable
 ) -> None:
     async with producing(servers) as producer:
@@ -138,7 +141,7 @@ async def test_topic_that_is_made_anew_is_followed_again_without_a_restart(
         for _ in range(5):
             await beat(producer, topics)
         table.own(frozenset({0}))
-        await follow_until(table, lambda: table.usable(0))
+        await follow_until(table, lambda: table.usable(0, Lane.BULK))
     assert table.hit(0, ANN, "shop", Lane.BULK) == 1
     admin = AIOKafkaAdminClient(bootstrap_servers=servers.kafka.bootstrap_servers)
     await admin.start()
@@ -159,11 +162,49 @@ async def test_topic_that_is_made_anew_is_followed_again_without_a_restart(
             break
         except (KafkaError, Unavailable):
             assert time.monotonic() < deadline
-    deadline = time.monotonic() + 40
-    while not (table.usable(0) and table.hit(0, ANN, "shop", Lane.BULK) is None):
+    await follow_patiently(table, lambda: "suppressions republish" in (table.missing() or ""))
+    assert not table.usable(0, Lane.TRANSACTIONAL)
+    async with producing(servers) as producer:
+        await put(producer, topics, ANN, SUPPRESSED, sequence=2)
+        await beat(producer, topics, republished=True)
+        await follow_patiently(table, lambda: table.usable(0, Lane.BULK))
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 2
+
+
+async def follow_patiently(table: SuppressionTable, condition: Callable[[], bool]) -> None:
+    """While Kafka is away too."""
+    deadline = time.monotonic() + 90
+    while not condition():
         assert time.monotonic() < deadline, table.missing()
         with suppress(Unavailable):
             await table.follow()
+
+
+async def test_topic_whose_records_are_deleted_is_noticed(
+    servers: devservers.Servers, topics: Topics, table: SuppressionTable
+) -> None:
+    async with producing(servers) as producer:
+        await beat(producer, topics)
+        await put(producer, topics, ANN, SUPPRESSED)
+        table.own(frozenset({0}))
+        await follow_until(table, lambda: table.usable(0, Lane.BULK))
+        admin = AIOKafkaAdminClient(bootstrap_servers=servers.kafka.bootstrap_servers)
+        await admin.start()
+        policy = {"cleanup.policy": "compact,delete"}
+        try:
+            await admin.alter_configs(
+                [ConfigResource(ConfigResourceType.TOPIC, topics.suppressions, policy)]
+            )
+            await admin.delete_records(
+                {TopicPartition(topics.suppressions, 0): RecordsToDelete(before_offset=2)}
+            )
+        finally:
+            await admin.close()
+        await follow_patiently(table, lambda: "were deleted" in (table.missing() or ""))
+        await put(producer, topics, ANN, SUPPRESSED, sequence=2)
+        await beat(producer, topics, republished=True)
+        await follow_patiently(table, lambda: table.usable(0, Lane.BULK))
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 2
 
 
 async def test_thousands_of_records_are_loaded_before_anything_is_decided(
@@ -186,6 +227,8 @@ async def test_thousands_of_records_are_loaded_before_anything_is_decided(
     decided = []
     await follow_until(
         table,
-        lambda: table.usable(0) and not decided.append(table.hit(0, ANN, "shop", Lane.BULK)),  # type: ignore[func-returns-value]
+        lambda: (
+            table.usable(0, Lane.BULK) and not decided.append(table.hit(0, ANN, "shop", Lane.BULK))
+        ),  # type: ignore[func-returns-value]
     )
     assert decided == [99_999]

@@ -36,7 +36,7 @@ POINTER = Pointer(
 
 
 class Unsuppressed:
-    def usable(self, _: int) -> bool:
+    def usable(self, _: int, __: Lane) -> bool:
         return True
 
     def hit(self, *_: Any) -> None:

@@ -38,7 +38,7 @@ def pointer(
     )
 
 
-def everything(_: int) -> bool:
+def everything(_: int, __: Lane) -> bool:
     return True
 
 
@@ -113,8 +113,8 @@ def test_pointer_that_is_put_back_keeps_its_place() -> None:
 def test_partition_that_is_not_usable_waits_alone() -> None:
     stale, fresh = pointer(partition=1), pointer(partition=2, due_s=5)
     queues = queued(stale, fresh)
-    assert queues.take(9, lambda number: number == 2) == [fresh]
-    assert queues.take(9, lambda number: number == 2) == []
+    assert queues.take(9, lambda number, _: number == 2) == [fresh]
+    assert queues.take(9, lambda number, _: number == 2) == []
     assert queues.take(9, everything) == [stale]
 
 

@@ -4,13 +4,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from streams.domain.addresses import RecipientKey
-from streams.domain.errors import BadMessage, Unavailable
-from streams.domain.suppressions import Applied, SuppressionRecord, SuppressionSet
+from streams.domain.errors import Unavailable
+from streams.domain.suppressions import (
+    Applied,
+    PartitionLost,
+    Span,
+    SuppressionPage,
+    SuppressionSet,
+)
 from streams.domain.topics import Lane
 from streams.runtime import metrics
 from streams.suppression_table import SuppressionTable
@@ -18,6 +24,40 @@ from streams.suppression_table import SuppressionTable
 ANN = RecipientKey("0123456789abcdef0123456789abcdef")
 BOB = RecipientKey("f" * 32)
 T0 = 1_700_000_000.0
+
+
+class SuppressionRecord(NamedTuple):
+    """One record as it stands in the topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    sequence: bytes | None
+
+
+def page_of(
+    records: list[SuppressionRecord], partition: int = 0, position: int | None = None
+) -> SuppressionPage:
+    """The records of one partition as the feed hands them over."""
+    behind = records[-1].offset + 1 if position is None else position
+    return SuppressionPage(
+        partition,
+        behind,
+        [r.offset for r in records],
+        [r.key for r in records],
+        [r.value for r in records],
+        [r.sequence for r in records],
+    )
+
+
+def put(table: SuppressionSet, *records: SuppressionRecord) -> Applied:
+    return table.apply(page_of(list(records)))
+
+
+CHANGED = Applied(1, 0, 0, [])
+OLDER = Applied(0, 1, 0, [])
+HEARTBEAT = Applied(0, 0, 1, [])
 
 
 def text_of(at: float) -> str:
@@ -66,62 +106,61 @@ def test_suppression_counts_for_its_tenant_and_lane_while_in_force(
     fields: dict[str, Any], expected: int | None
 ) -> None:
     table = SuppressionSet()
-    assert table.apply(record(ANN, rule(**fields))) is Applied.CHANGED
+    assert put(table, record(ANN, rule(**fields))) == CHANGED
     assert hit(table) == expected
     assert hit(table, BOB) is None
 
 
 def test_one_rule_of_several_is_enough() -> None:
     table = SuppressionSet()
-    table.apply(record(ANN, rule(tenant="bank"), rule(tenant="shop", lane="bulk"), seq=7))
+    put(table, record(ANN, rule(tenant="bank"), rule(tenant="shop", lane="bulk"), seq=7))
     assert hit(table) == 7
     assert hit(table, lane=Lane.TRANSACTIONAL) is None
 
 
 def test_newest_set_of_a_recipient_counts_whatever_comes_late() -> None:
     table = SuppressionSet()
-    table.apply(record(ANN, rule(), seq=5))
-    assert table.apply(record(ANN, seq=3)) is Applied.OLDER
+    put(table, record(ANN, rule(), seq=5))
+    assert put(table, record(ANN, seq=3)) == OLDER
     assert hit(table) == 5
-    assert table.apply(record(ANN, seq=6)) is Applied.CHANGED
+    assert put(table, record(ANN, seq=6)) == CHANGED
     assert hit(table) is None
-    assert table.apply(record(ANN, rule(), seq=5)) is Applied.OLDER
+    assert put(table, record(ANN, rule(), seq=5)) == OLDER
     assert hit(table) is None
     assert len(table) == 0
 
 
 def test_same_record_again_changes_nothing() -> None:
     table = SuppressionSet()
-    table.apply(record(ANN, rule(), seq=5))
-    table.apply(record(ANN, rule(), seq=5))
+    put(table, record(ANN, rule(), seq=5))
+    put(table, record(ANN, rule(), seq=5))
     assert (hit(table), len(table)) == (5, 1)
 
 
 def test_record_without_a_sequence_is_taken() -> None:
     table = SuppressionSet()
-    table.apply(record(ANN, seq=5))
-    table.apply(record(ANN, rule(), seq=None))
+    put(table, record(ANN, seq=5))
+    put(table, record(ANN, rule(), seq=None))
     assert hit(table) == 5
 
 
 def test_null_in_json_lifts_too() -> None:
     table = SuppressionSet()
-    table.apply(record(ANN, rule(), seq=1))
-    table.apply(SuppressionRecord(0, 1, ANN.encode(), b"null", b"2"))
+    put(table, record(ANN, rule(), seq=1))
+    put(table, SuppressionRecord(0, 1, ANN.encode(), b"null", b"2"))
     assert hit(table) is None
 
 
 def test_tombstone_and_new_value_in_one_batch_end_with_the_new_value() -> None:
     table = SuppressionSet()
-    for change in (record(ANN, rule(), seq=1), record(ANN, seq=2), record(ANN, rule(), seq=3)):
-        table.apply(change)
+    put(table, record(ANN, rule(), seq=1), record(ANN, seq=2), record(ANN, rule(), seq=3))
     assert (hit(table), len(table)) == (3, 1)
 
 
 def test_heartbeat_is_the_newest_by_its_own_time() -> None:
     table = SuppressionSet()
-    assert table.apply(heartbeat(T0)) is Applied.HEARTBEAT
-    table.apply(heartbeat(T0 - 5))
+    assert put(table, heartbeat(T0)) == HEARTBEAT
+    put(table, heartbeat(T0 - 5))
     assert table.heartbeat == T0
     assert len(table) == 0
 
@@ -143,9 +182,10 @@ def test_heartbeat_is_the_newest_by_its_own_time() -> None:
 )
 def test_record_of_another_form_is_bad_and_changes_nothing(bad: SuppressionRecord) -> None:
     table = SuppressionSet()
-    table.apply(record(ANN, rule(), seq=1))
-    with pytest.raises(BadMessage):
-        table.apply(bad)
+    put(table, record(ANN, rule(), seq=1))
+    [(offset, reason)] = put(table, bad).unreadable
+    assert offset == 0
+    assert reason.startswith("not a ")
     assert (hit(table), table.heartbeat) == (1, None)
 
 
@@ -163,25 +203,31 @@ class Feed:
     asked: list[Mapping[int, int | None]] = field(default_factory=list)
     per_fetch: int = 1000
     fails: bool = False
+    went_back: bool = False
+    count: int | None = None
 
-    async def follow(self, positions: Mapping[int, int | None]) -> dict[int, int]:
+    async def follow(self, positions: Mapping[int, int | None]) -> dict[int, Span]:
         self.asked.append(dict(positions))
         self.followed = {n: self.starts.get(n, 0) if p is None else p for n, p in positions.items()}
-        return {n: self.ends.get(n, 0) for n in positions}
+        return {n: Span(self.starts.get(n, 0), self.ends.get(n, 0)) for n in positions}
 
-    async def fetch(self, *, most: int, timeout_s: float) -> tuple[list[SuppressionRecord], dict[int, int]]:  # noqa: ARG002 # fmt: skip
+    async def fetch(self, *, timeout_s: float) -> list[SuppressionPage | PartitionLost]:  # noqa: ARG002
         if self.fails:
             raise Unavailable("Kafka is away")
-        found = []
+        found: list[SuppressionPage | PartitionLost] = []
         for number, position in self.followed.items():
-            fresh = [r for r in self.records.get(number, []) if r.offset >= position][
-                : self.per_fetch
-            ]
-            found += fresh
-            self.followed[number] = (
-                fresh[-1].offset + 1 if fresh else max(position, self.ends.get(number, 0))
-            )
-        return found, dict(self.followed)
+            if position > self.ends.get(number, 0) and self.went_back:
+                found.append(PartitionLost(number, "its end went back"))
+                continue
+            fresh = [r for r in self.records.get(number, []) if r.offset >= position]
+            fresh = fresh[: self.per_fetch]
+            behind = fresh[-1].offset + 1 if fresh else max(position, self.ends.get(number, 0))
+            self.followed[number] = behind
+            found.append(page_of(fresh, number, behind))
+        return found
+
+    def partitions(self) -> int | None:
+        return self.count
 
     async def stop(self) -> None:
         self.followed = {}
@@ -207,12 +253,12 @@ async def test_partition_is_usable_once_it_is_read_up_to_the_end_of_its_assignme
     )
     table = table_of(feed)
     table.own(frozenset({0}))
-    assert not table.usable(0)
+    assert not table.usable(0, Lane.BULK)
     await table.follow()
-    assert not table.usable(0)
+    assert not table.usable(0, Lane.BULK)
     assert table.missing() == "suppressions of partitions 0 are being read"
     await table.follow()
-    assert table.usable(0)
+    assert table.usable(0, Lane.BULK)
     assert table.missing() is None
     assert table.hit(0, ANN, "shop", Lane.BULK) == 3
 
@@ -225,8 +271,8 @@ async def test_end_that_compaction_emptied_and_empty_partitions_are_reached() ->
     table.own(frozenset({0, 1}))
     await table.follow()
     await table.follow()
-    assert table.usable(0)
-    assert table.usable(1)
+    assert table.usable(0, Lane.BULK)
+    assert table.usable(1, Lane.BULK)
 
 
 async def test_without_a_fresh_heartbeat_nothing_is_usable() -> None:
@@ -234,8 +280,8 @@ async def test_without_a_fresh_heartbeat_nothing_is_usable() -> None:
     table = table_of(feed)
     table.own(frozenset({0, 1}))
     await table.follow()
-    assert not table.usable(0)
-    assert not table.usable(1)
+    assert not table.usable(0, Lane.BULK)
+    assert not table.usable(1, Lane.BULK)
     missing = table.missing()
     assert missing is not None
     assert missing.startswith("suppressions of partitions 0, 1 had no heartbeat for 30 s")
@@ -246,7 +292,7 @@ async def test_sender_without_partitions_misses_nothing() -> None:
     table.own(frozenset())
     await table.follow()
     assert table.missing() is None
-    assert not table.usable(0)
+    assert not table.usable(0, Lane.BULK)
 
 
 async def test_kept_partition_goes_on_where_it_was_and_stays_usable() -> None:
@@ -255,7 +301,7 @@ async def test_kept_partition_goes_on_where_it_was_and_stays_usable() -> None:
     table.own(frozenset({0}))
     await table.follow()
     table.own(frozenset({0, 1}))
-    assert table.usable(0)
+    assert table.usable(0, Lane.BULK)
     await table.follow()
     assert feed.asked == [{0: None}, {0: 2, 1: None}]
     assert table.hit(0, ANN, "shop", Lane.BULK) == 1
@@ -268,7 +314,7 @@ async def test_partition_that_went_and_came_back_is_read_from_its_beginning() ->
     await table.follow()
     table.own(frozenset())
     table.own(frozenset({0}))
-    assert not table.usable(0)
+    assert not table.usable(0, Lane.BULK)
     assert table.hit(0, ANN, "shop", Lane.BULK) is None
     await table.follow()
     assert feed.asked == [{0: None}, {0: None}]
@@ -290,39 +336,135 @@ async def test_after_an_outage_it_takes_up_where_it_was() -> None:
     assert table.hit(0, ANN, "shop", Lane.BULK) == 1
 
 
-async def test_topic_that_was_made_anew_is_read_from_its_start_and_caught_up() -> None:
-    feed = Feed(records={0: [beaten(0, 0), record(ANN, rule(), offset=1)]}, ends={0: 2})
+def republished(offset: int, at: float, partition: int = 0) -> SuppressionRecord:
+    value = json.dumps({"heartbeat": text_of(at), "republished": True}).encode()
+    return SuppressionRecord(partition, offset, b"heartbeat-7", value, b"9")
+
+
+async def lost(feed: Feed, *owned: int) -> SuppressionTable:
+    """A table whose partition 0 had a record, when the topic was made anew, with a heartbeat only."""
+    feed.records[0], feed.ends[0] = [beaten(0, 0), record(ANN, rule(), offset=1)], 2
     table = table_of(feed)
-    table.own(frozenset({0, 1}))
+    table.own(frozenset(owned))
     await table.follow()
-    assert table.usable(0)
+    assert table.usable(0, Lane.BULK)
+    feed.records[0], feed.ends[0], feed.went_back = [beaten(0, 0)], 1, True
+    return table
+
+
+async def test_partition_whose_topic_was_made_anew_is_not_usable_until_all_was_put_in_again() -> (
+    None
+):
+    feed = Feed(
+        records={1: [beaten(1, 0), record(BOB, rule(), partition=1, offset=1)]}, ends={1: 2}
+    )
+    table = await lost(feed, 0, 1)
     resets = resets_counted()
-    feed.records = {0: [beaten(0, 0)], 1: [record(BOB, rule(), partition=1)]}
-    feed.ends = {0: 1, 1: 1}
-    feed.followed[0] = 0
-    await table.follow()
-    assert not table.usable(0)
+    for _ in range(3):
+        await table.follow()
     assert resets_counted() == resets + 1
+    assert feed.asked[-1] == {0: None, 1: 2}
+    assert not table.usable(0, Lane.BULK)
+    assert table.usable(1, Lane.BULK)
+    missing = table.missing()
+    assert missing is not None
+    assert 'run "mailstreams suppressions republish"' in missing
+    assert "partitions 0 (its end went back)" in missing
+    feed.records[0] += [record(ANN, rule(), offset=1), republished(2, T0)]
     await table.follow()
-    assert feed.asked[-1] == {0: None, 1: 1}
-    assert table.usable(0)
-    assert table.hit(0, ANN, "shop", Lane.BULK) is None
-    assert table.hit(1, BOB, "shop", Lane.BULK) == 1
+    assert table.usable(0, Lane.BULK)
+    assert table.missing() is None
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 1
 
 
-async def test_topic_that_was_made_anew_and_is_empty_has_no_suppressions() -> None:
+async def test_word_of_before_the_loss_does_not_make_the_partition_usable() -> None:
+    feed = Feed()
+    table = await lost(feed, 0)
+    feed.records[0] = [republished(0, T0 - 1)]
+    for _ in range(3):
+        await table.follow()
+    assert not table.usable(0, Lane.BULK)
+
+
+@pytest.mark.parametrize("span", [Span(0, 1), Span(3, 9)])
+async def test_position_that_is_gone_when_kafka_comes_back_means_that_the_partition_is_lost(
+    span: Span,
+) -> None:
     feed = Feed(records={0: [beaten(0, 0), record(ANN, rule(), offset=1)]}, ends={0: 2})
     table = table_of(feed)
     table.own(frozenset({0}))
     await table.follow()
-    feed.records, feed.ends, feed.followed = {}, {0: 0}, {0: 0}
-    await table.follow()
+    feed.fails = True
+    with pytest.raises(Unavailable):
+        await table.follow()
+    feed.fails, feed.records[0] = False, []
+    feed.starts[0], feed.ends[0] = span
     await table.follow()
     assert table.hit(0, ANN, "shop", Lane.BULK) is None
-    assert "no heartbeat" in (table.missing() or "")
-    feed.records, feed.ends = {0: [beaten(0, 0)]}, {0: 1}
+    assert "lost what was read" in (table.missing() or "")
+
+
+async def test_topics_with_different_numbers_of_partitions_make_nothing_usable() -> None:
+    feed = Feed(records={0: [beaten(0, 0)]}, ends={0: 1}, count=3)
+    table = table_of(feed)
+    table.own(frozenset({0}))
     await table.follow()
-    assert table.usable(0)
+    table.compare({"mail.outbox.bulk": 3})
+    assert table.usable(0, Lane.BULK)
+    table.compare({"mail.outbox.bulk": 4})
+    assert not table.usable(0, Lane.BULK)
+    missing = table.missing()
+    assert missing is not None
+    assert "mail.outbox.bulk 4, the suppressions 3" in missing
+    assert "suppressions republish" in missing
+    feed.count = 4
+    table.compare({"mail.outbox.bulk": 4})
+    assert table.usable(0, Lane.BULK)
+
+
+async def test_stale_table_stops_bulk_and_lets_a_lane_go_on_where_that_is_wanted() -> None:
+    feed = Feed(records={0: [beaten(0, 0, at=T0 - 31)]}, ends={0: 1})
+    table = SuppressionTable(feed, staleness_s=30.0, goes_on={Lane.TRANSACTIONAL}, clock=lambda: T0)
+    table.own(frozenset({0, 1}))
+    assert not table.usable(0, Lane.TRANSACTIONAL)
+    await table.follow()
+    assert table.usable(0, Lane.TRANSACTIONAL)
+    assert not table.usable(0, Lane.BULK)
+    assert (table.missing() or "").endswith("; transactional goes on")
+
+
+async def test_recipient_whose_last_record_is_an_older_one_is_named_until_a_newer_one_comes() -> (
+    None
+):
+    feed = Feed(
+        records={
+            0: [beaten(0, 0), record(ANN, rule(), seq=5, offset=1), record(ANN, seq=3, offset=2)]
+        },
+        ends={0: 4},
+        per_fetch=2,
+    )
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    await table.follow()
+    feed.records[0].append(record(BOB, seq=4, offset=3))
+    assert table.overtaken() == {}
+    await table.follow()
+    assert table.overtaken() == {ANN: 5}
+    assert table.hit(0, ANN, "shop", Lane.BULK) == 5
+    feed.records[0].append(record(ANN, rule(), seq=6, offset=4))
+    await table.follow()
+    assert table.overtaken() == {}
+
+
+async def test_records_that_come_again_in_their_order_overtake_nobody() -> None:
+    first, second = record(ANN, rule(), seq=5, offset=1), record(ANN, seq=6, offset=2)
+    again = [first._replace(offset=3), second._replace(offset=4)]
+    feed = Feed(records={0: [beaten(0, 0), first, second, *again]}, ends={0: 5})
+    table = table_of(feed)
+    table.own(frozenset({0}))
+    await table.follow()
+    assert table.overtaken() == {}
+    assert table.hit(0, ANN, "shop", Lane.BULK) is None
 
 
 async def test_age_counts_by_the_clock_that_the_table_is_told() -> None:
@@ -332,9 +474,9 @@ async def test_age_counts_by_the_clock_that_the_table_is_told() -> None:
     table.tell_time(lambda: now)
     table.own(frozenset({0}))
     await table.follow()
-    assert table.usable(0)
+    assert table.usable(0, Lane.BULK)
     now = T0 + 31
-    assert not table.usable(0)
+    assert not table.usable(0, Lane.BULK)
 
 
 async def test_heartbeat_from_the_future_is_told_once_and_is_fresh_from_its_arrival_only(
@@ -348,12 +490,12 @@ async def test_heartbeat_from_the_future_is_told_once_and_is_fresh_from_its_arri
     await table.follow()
     feed.records[0].append(beaten(0, 1, at=T0 + 3601))
     await table.follow()
-    assert table.usable(0)
+    assert table.usable(0, Lane.BULK)
     assert [r.action for r in caplog.records if hasattr(r, "action")] == [
         "suppressions.heartbeat_ahead"
     ]
     now = T0 + 31
-    assert not table.usable(0)
+    assert not table.usable(0, Lane.BULK)
 
 
 async def test_unreadable_record_does_not_stop_the_others() -> None:
@@ -362,5 +504,5 @@ async def test_unreadable_record_does_not_stop_the_others() -> None:
     table = table_of(feed)
     table.own(frozenset({0}))
     await table.follow()
-    assert table.usable(0)
+    assert table.usable(0, Lane.BULK)
     assert table.hit(0, ANN, "shop", Lane.BULK) == 1
