@@ -313,9 +313,10 @@ CREATE TABLE email_due (
 -- Serves take_due.
 CREATE INDEX email_due_due ON email_due (due);
 
+-- Only finds what ran out: the token that counts is in the outbox row. By the attempt, so that a new one never meets an older row.
 CREATE TABLE email_lease (
-  id uuid PRIMARY KEY,
-  attempt_id uuid NOT NULL,
+  attempt_id uuid PRIMARY KEY,
+  id uuid NOT NULL,
   started timestamptz NOT NULL DEFAULT clock_timestamp(),
   expires timestamptz NOT NULL
 );

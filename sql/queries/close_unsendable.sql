@@ -1,11 +1,11 @@
 -- Writes suppressed or expired for those pending rows of which the database confirms it, and returns them; all others stay
--- as they are. Takes no permit and no lease. A row that is locked is left to the claim.
+-- as they are. Takes no permit and no lease. A row that is locked, or newer than the snapshot, is left to the claim.
 -- $1 ids uuid[]
 WITH locked AS MATERIALIZED (
-  SELECT o.id, o.state, o.tenant, o.lane, o.recipient_key, o.expires_at
+  SELECT o.*
   FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS a (id) ORDER BY id) AS a
   CROSS JOIN LATERAL (
-    SELECT o.id, o.state, o.tenant, o.lane, o.recipient_key, o.expires_at
+    SELECT o.id, o.ctid AS place, o.state, o.tenant, o.lane, o.recipient_key, o.expires_at
     FROM email_outbox AS o WHERE o.id = a.id FOR NO KEY UPDATE SKIP LOCKED) AS o
 ),
 weighed AS MATERIALIZED (
@@ -22,7 +22,7 @@ moved AS (
     reason = coalesce(w.suppressed_by, 'expires_at passed before it could be sent'),
     changed = statement_timestamp()
   FROM weighed AS w
-  WHERE o.id = w.id AND (w.suppressed_by IS NOT NULL OR w.expires_at <= statement_timestamp())
+  WHERE o.ctid = w.place AND (w.suppressed_by IS NOT NULL OR w.expires_at <= statement_timestamp())
   RETURNING o.id, o.state, o.recipient_key, o.traceparent, life_cycle_event(o, o.state, o.reason) AS event
 ),
 announced AS (
@@ -30,11 +30,9 @@ announced AS (
   SELECT 'delivery-events', m.recipient_key, m.state, m.event, 'traceparent=' || m.traceparent FROM moved AS m
 ),
 unneeded AS (
-  DELETE FROM email_due AS e
-  USING (
-    SELECT d.id FROM moved AS m
-    CROSS JOIN LATERAL (SELECT d.id FROM email_due AS d WHERE d.id = m.id FOR UPDATE SKIP LOCKED) AS d
-  ) AS found
-  WHERE e.id = found.id
+  DELETE FROM email_due AS d
+  WHERE d.ctid = ANY (ARRAY(
+    SELECT f.place FROM moved AS m
+    CROSS JOIN LATERAL (SELECT d.ctid AS place FROM email_due AS d WHERE d.id = m.id FOR UPDATE SKIP LOCKED) AS f))
 )
 SELECT m.id, m.state AS verdict FROM moved AS m

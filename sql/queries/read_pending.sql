@@ -9,5 +9,5 @@ SELECT
     ELSE 'invisible'
   END AS presence
 FROM unnest($1::uuid[], $2::xid8[]) WITH ORDINALITY AS a (id, xid, number)
-LEFT JOIN email_outbox AS o ON o.id = a.id
+LEFT JOIN LATERAL (SELECT o.state FROM email_outbox AS o WHERE o.id = a.id OFFSET 0) AS o ON true
 ORDER BY a.number

@@ -5,39 +5,40 @@
 -- $6 finished timestamptz[], $7 delays in seconds float8[], $8 provider message ids text[], $9 error classes text[],
 -- $10 codes text[], $11 HTTP statuses int[], $12 reasons text[], $13 left out keys text[] (separated by commas),
 -- $14 the most attempts int
+-- The rows are locked in the order of their ids, the attempts written in the order of theirs: nobody waits for another who waits for it.
 WITH told AS MATERIALIZED (
-  SELECT t.* FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::timestamptz[], $6::timestamptz[], $7::float8[],
-    $8::text[], $9::text[], $10::text[], $11::int[], $12::text[], $13::text[]) AS t (
-    id, token, number, kind, started, finished, delay, provider_message_id, error_class, code, http_status, reason, left_out)
-),
-locked AS MATERIALIZED (
-  SELECT o.id, o.state, o.attempt_id, o.attempts, o.expires_at
-  FROM (SELECT DISTINCT id FROM told ORDER BY id) AS a
-  CROSS JOIN LATERAL (
-    SELECT o.id, o.state, o.attempt_id, o.attempts, o.expires_at
-    FROM email_outbox AS o WHERE o.id = a.id FOR NO KEY UPDATE) AS o
+  SELECT t.*, o.state, o.attempt_id, o.attempts, o.expires_at
+  FROM (
+    SELECT t.* FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::timestamptz[], $6::timestamptz[], $7::float8[],
+      $8::text[], $9::text[], $10::text[], $11::int[], $12::text[], $13::text[]) AS t (
+      id, token, number, kind, started, finished, delay, provider_message_id, error_class, code, http_status, reason, left_out)
+    ORDER BY t.id) AS t
+  LEFT JOIN LATERAL (
+    SELECT o.state, o.attempt_id, o.attempts, o.expires_at
+    FROM email_outbox AS o WHERE o.id = t.id FOR NO KEY UPDATE) AS o ON true
 ),
 judged AS MATERIALIZED (
-  SELECT t.*, now.due,
+  SELECT t.id, t.token, t.kind, t.error_class, now.due,
     CASE
       WHEN t.kind = 'accepted' THEN 'submitted'
       WHEN t.kind = 'unknown' THEN 'ambiguous'
       WHEN t.kind IN ('permanent', 'unsendable') THEN 'failed'
-      WHEN t.kind = 'retry' AND (l.attempts >= $14::int OR now.due >= l.expires_at) THEN 'failed'
+      WHEN t.kind = 'retry' AND (t.attempts >= $14::int OR now.due >= t.expires_at) THEN 'failed'
       ELSE 'pending'
     END AS next_state,
     CASE WHEN t.kind IN ('throttled', 'account-stop', 'misconfigured', 'released', 'unsendable') THEN 1 ELSE 0 END AS refunded,
     CASE
-      WHEN t.kind = 'retry' AND l.attempts >= $14::int
-        THEN 'all ' || l.attempts || ' attempts are used up, the last one: ' || coalesce(t.reason, 'no reason')
-      WHEN t.kind = 'retry' AND now.due >= l.expires_at
+      WHEN t.kind = 'retry' AND t.attempts >= $14::int
+        THEN 'all ' || t.attempts || ' attempts are used up, the last one: ' || coalesce(t.reason, 'no reason')
+      WHEN t.kind = 'retry' AND now.due >= t.expires_at
         THEN 'the next attempt would come after expires_at, the last one: ' || coalesce(t.reason, 'no reason')
       ELSE t.reason
     END AS why
   FROM told AS t
-  JOIN locked AS l ON l.id = t.id AND l.state = 'sending' AND l.attempt_id = t.token
   CROSS JOIN LATERAL (SELECT statement_timestamp() + make_interval(secs => t.delay) AS due) AS now
+  WHERE t.state = 'sending' AND t.attempt_id = t.token
 ),
+-- = ANY of one: no other plan than to read by the key, however few rows the planner believes the table to have.
 moved AS (
   UPDATE email_outbox AS o
   SET state = j.next_state,
@@ -46,13 +47,13 @@ moved AS (
     reason = CASE WHEN j.next_state = 'submitted' THEN NULL ELSE coalesce(j.why, o.reason) END,
     changed = statement_timestamp()
   FROM judged AS j
-  WHERE o.id = j.id
+  WHERE o.id = ANY (ARRAY[j.id])
   RETURNING o.id, o.state, o.tenant, o.lane, o.recipient_key, o.traceparent, j.token, j.kind, j.due, j.error_class, j.why,
     CASE WHEN j.next_state = 'failed' THEN life_cycle_event(o, 'failed', j.why) END AS event,
     CASE WHEN j.next_state = 'failed' THEN outbox_pointer(o, statement_timestamp()) END AS pointer
 ),
 returned AS (
-  DELETE FROM email_lease AS e USING told AS t WHERE e.id = t.id AND e.attempt_id = t.token
+  DELETE FROM email_lease AS e WHERE e.attempt_id = ANY ($2::uuid[])
 ),
 woken AS (
   INSERT INTO email_due (id, due, tenant, lane, why)
@@ -101,7 +102,7 @@ disproved AS (
   UPDATE email_attempt AS e
   SET outcome = 'retry', started = NULL, finished = t.finished, error_class = 'not-called', reason = 'SES was not called'
   FROM told AS t
-  WHERE e.id = t.token AND t.kind IN ('released', 'unsendable') AND e.outcome = 'unknown'
+  WHERE e.id = ANY (ARRAY[t.token]) AND t.kind IN ('released', 'unsendable') AND e.outcome = 'unknown'
 )
 SELECT t.token AS attempt_id,
   CASE

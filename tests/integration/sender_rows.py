@@ -9,6 +9,7 @@ from uuid import UUID
 
 from streams.adapters.outbox_store import OutboxStore
 from streams.adapters.postgres import Connection, Database
+from streams.domain.addresses import RecipientKey
 from streams.domain.attempts import (
     AttemptId,
     Claim,
@@ -18,6 +19,9 @@ from streams.domain.attempts import (
     OutcomeKind,
     new_attempt_id,
 )
+from streams.domain.pointers import Pointer
+from streams.domain.records import TopicPartition
+from streams.domain.topics import Lane
 
 LEASE_S = 45.0
 GOOD: dict[str, Any] = {
@@ -105,3 +109,34 @@ async def feed(database: Database, aggregatetype: str) -> list[Any]:
             "SELECT * FROM outbox_feed WHERE aggregatetype = $1 ORDER BY seq", aggregatetype
         )
     return [dict(row) for row in rows]
+
+
+async def suppress(database: Database, address: str, **columns: Any) -> None:
+    row = {"tenant": "*", "lane": "*", "reason": "hard-bounce", "expires": None} | columns
+    await execute(
+        database,
+        "INSERT INTO suppression (recipient_key, tenant, lane, reason, expires) VALUES (recipient_key($1), $2, $3, $4, $5)",
+        address,
+        row["tenant"],
+        row["lane"],
+        row["reason"],
+        row["expires"],
+    )
+
+
+def pointer(id_: Any, xid: int = VISIBLE_XID) -> Pointer:
+    return Pointer(
+        id=id_,
+        tenant="default",
+        lane=Lane.TRANSACTIONAL,
+        recipient_key=RecipientKey("0" * 32),
+        due=datetime.now(UTC),
+        expires=None,
+        recipients=1,
+        sender_domain="example.com",
+        template=None,
+        xid=xid,
+        traceparent=None,
+        topic_partition=TopicPartition("t", 0),
+        offset=0,
+    )
