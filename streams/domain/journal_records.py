@@ -103,8 +103,15 @@ def conclusion(attempt: OpenAttempt, *, is_proof: bool, now: datetime) -> Outcom
 
 def line(*record: Any) -> bytes:
     """The record as a line."""
-    text = orjson.dumps(record)
+    text = orjson.dumps(record, default=_plain)
     return b"%08x %b\n" % (crc32(text), text)
+
+
+def _plain(value: object) -> str:
+    """An id as asyncpg reads it is of a class of its own, which orjson does not take."""
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot stand in a journal")
 
 
 def header_line(boot: str | None) -> bytes:

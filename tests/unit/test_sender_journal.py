@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from asyncpg.pgproto import pgproto
 
 from streams.adapters.attempt_journal import AttemptJournalFile
 from streams.domain.addresses import RecipientKey
@@ -260,3 +261,14 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert kinds.pop(ATTEMPTS[1]) is OutcomeKind.UNKNOWN
     assert set(kinds.values()) == {OutcomeKind.RELEASED}
     assert len(kinds) == 3
+
+
+def test_ids_as_the_database_driver_reads_them_are_noted(
+    journal: AttemptJournalFile, path: Path
+) -> None:
+    row, attempt = pgproto.UUID(str(ROWS[0])), pgproto.UUID(str(ATTEMPTS[0]))
+    journal.claiming([(row, AttemptId(attempt))])
+    journal.begun(Begin(attempt_id=AttemptId(attempt), number=1, started=NOW))
+    journal.close()
+    (left,) = journal_at(path).open()
+    assert (left.id, left.attempt_id, left.kind) == (ROWS[0], ATTEMPTS[0], OutcomeKind.UNKNOWN)
