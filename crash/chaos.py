@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from crash.load import LoadClock
 from crash.scenario import Disturbance, Scenario, stage_of
 from crash.system import System
 from crash.traps import Action
@@ -19,7 +20,7 @@ _TERM_S: Final = 8.0
 class Chaos:
     """Runs once. counts: what was done, by kind; points: kills by the point that they happened at."""
 
-    def __init__(self, system: System, scenario: Scenario) -> None:
+    def __init__(self, system: System, scenario: Scenario, clock: LoadClock) -> None:
         self.counts: Counter[str] = Counter()
         self.points: Counter[str] = Counter()
         self.kills = 0
@@ -27,7 +28,7 @@ class Chaos:
         self.log: list[str] = []
         self._system = system
         self._scenario = scenario
-        self._started = time.monotonic()
+        self._clock = clock
         self._busy: dict[str, asyncio.Lock] = {}
         self._stopping = False
         self._frozen: set[str] = set()
@@ -47,13 +48,11 @@ class Chaos:
 
     async def run(self) -> None:
         """Returns when all is done and everything runs again."""
-        self._started = time.monotonic()
         workers = self._system.workers
         workers.on_end = self._ended
         async with asyncio.TaskGroup() as group:
             for disturbance in self._scenario.disturbances:
-                wait = self._started + disturbance.at - time.monotonic()
-                await asyncio.sleep(max(0.0, wait))
+                await self._clock.reached(disturbance.at)
                 group.create_task(self._do(disturbance))
         await self._system.proxies.heal()
 

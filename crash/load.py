@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,6 +14,8 @@ from crash.scenario import Message, Scenario, Transaction
 
 SENDER: Final = "shop@example.com"
 CONNECTIONS: Final = 6
+_TICK_S: Final = 0.02
+_LOOK_S: Final = 0.5
 _ENQUEUE: Final = (
     "SELECT enqueue_email(recipient => m.recipient, sender => $8, subject => 'Message ' || m.number, body_text => 'Hello', "
     "tenant => m.tenant, lane => m.lane, dedup_key => m.key, send_after => m.due, expires_at => m.over, "
@@ -38,6 +40,40 @@ class Known:
     undone: set[str] = field(default_factory=set)
 
 
+class LoadClock:
+    """Seconds of the round, which stand still while too much waits to be sent: so that on a slow machine, too, load and
+    disturbances stay together. backlog: tells how much waits."""
+
+    def __init__(self, backlog: Callable[[], Awaitable[int]], *, most: int) -> None:
+        self._backlog = backlog
+        self._most = most
+        self._now = 0.0
+        self._over = False
+
+    async def reached(self, at: float) -> None:
+        """Waits for that second, or until the load is over."""
+        while self._now < at and not self._over:  # noqa: ASYNC110 the clock below moves on
+            await asyncio.sleep(_TICK_S)
+
+    def over(self) -> None:
+        self._over = True
+
+    async def run(self) -> None:
+        """Moves on until the load is over."""
+        last, looked, waits = time.monotonic(), 0.0, False
+        while not self._over:
+            await asyncio.sleep(_TICK_S)
+            now = time.monotonic()
+            if now - looked > _LOOK_S:
+                looked = now
+                try:
+                    waits = await self._backlog() > self._most
+                except _BROKEN:
+                    waits = False
+            self._now += 0.0 if waits else now - last
+            last = now
+
+
 class RolledBack(Exception):
     """The application changed its mind."""
 
@@ -45,19 +81,24 @@ class RolledBack(Exception):
 class Load:
     """Runs once."""
 
-    def __init__(self, scenario: Scenario, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+    def __init__(
+        self, scenario: Scenario, pool: "asyncpg.Pool[asyncpg.Record]", clock: "LoadClock"
+    ) -> None:
         self.known = Known()
         self._scenario = scenario
         self._pool = pool
+        self._clock = clock
         self._room = asyncio.Semaphore(CONNECTIONS)
 
     async def run(self) -> None:
-        started = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            for transaction in self._scenario.load():
-                await asyncio.sleep(max(0.0, started + transaction.at - time.monotonic()))
-                await self._room.acquire()
-                group.create_task(self._perform(transaction))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for transaction in self._scenario.load():
+                    await self._clock.reached(transaction.at)
+                    await self._room.acquire()
+                    group.create_task(self._perform(transaction))
+        finally:
+            self._clock.over()
 
     async def _perform(self, transaction: Transaction) -> None:
         try:

@@ -10,13 +10,16 @@ import asyncpg
 
 from crash.chaos import Chaos, faults_of
 from crash.gathering import Books
-from crash.load import Load
+from crash.load import Load, LoadClock
 from crash.operator import Operator
 from crash.scenario import Scenario
 from crash.system import System
 from crash.verdict import Evidence, Verdict, judge
 
-QUIET_S: Final = 90.0
+QUIET_S: Final = 120.0
+# So many rows that could be sent may wait before the application is held back.
+_MOST_WAITING: Final = 400
+_WAITING: Final = "SELECT count(*) FROM email_outbox WHERE id >= $1 AND state IN ('pending', 'sending') AND (send_after IS NULL OR send_after < now())"
 _BROKEN: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)  # fmt: skip
 _OPEN: Final = (
     "SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'sending') AS sending, "
@@ -56,11 +59,12 @@ class Rounds:
         first = await self._books.begin()
         await system.control("faults", faults=faults_of(scenario))
         operator = Operator(system)
-        chaos = Chaos(system, scenario)
-        load = Load(scenario, system.database)
+        clock = LoadClock(lambda: self._backlog(first), most=_MOST_WAITING)
+        chaos = Chaos(system, scenario, clock)
+        load = Load(scenario, system.database, clock)
         settling = asyncio.create_task(operator.run(_BROKEN))
         try:
-            await asyncio.gather(load.run(), chaos.run())
+            await asyncio.gather(load.run(), chaos.run(), clock.run())
             await system.control("faults", faults=[])
             stopped = await self._quiet(first)
         finally:
@@ -83,6 +87,9 @@ class Rounds:
             log=chaos.log,
             stopped=stopped,
         )
+
+    async def _backlog(self, first: UUID) -> int:
+        return int(await self._system.database.fetchval(_WAITING, first))
 
     async def _quiet(self, first: UUID) -> str | None:
         """Waits until everything has ended; why not, if it never will."""

@@ -25,6 +25,8 @@ PARTITIONS: Final = 6
 # A request is too old after so long: what was not accepted by then never will be.
 SIGNATURE_S: Final = 10.0
 LEASE_S: Final = 7.5
+# The others keep an attempt journal, which proves after a kill what was never called.
+WITHOUT_JOURNAL: Final = ("sender-3",)
 _AUDIT: Final = Path(__file__).with_name("audit.sql")
 _SETTINGS: Final = {
     "MAILSTREAMS_PARTITIONS": str(PARTITIONS),
@@ -33,6 +35,8 @@ _SETTINGS: Final = {
     "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "1.5",
     "MAILSTREAMS_SENDER_MAX_IN_FLIGHT": "32",
     "MAILSTREAMS_SENDER_SUPPRESSION_STALENESS_S": "10",
+    "MAILSTREAMS_SENDER_PROBE_FIRST_S": "0.5",
+    "MAILSTREAMS_SENDER_PROBE_LONGEST_S": "4",
     "MAILSTREAMS_POSTGRES_TIMEOUT_S": "4",
     "MAILSTREAMS_POSTGRES_POOL_SIZE": "4",
     "MAILSTREAMS_SCHEDULER_INTERVAL_S": "0.2",
@@ -43,6 +47,13 @@ _SETTINGS: Final = {
     "MAILSTREAMS_PROVIDER_LIST": "false",
 }
 _EVENTS: Final = {"duplicate_share": 0.05, "reorder_share": 0.1, "late_share": 0.03, "late_ms": [500, 4000], "late_age_s": 600.0, "early_share": 0.03}  # fmt: skip
+# SNS does not give up before everything is judged.
+_RETRIES: Final = {
+    "minDelayTarget": 1,
+    "maxDelayTarget": 8,
+    "numRetries": 100,
+    "backoffFunction": "linear",
+}
 _RULES: Final = [
     {"match": "*@example.com", "share": 0.02, "outcome": "bounce", "bounce_type": "Permanent", "bounce_subtype": "NoEmail"},
     {"match": "*@example.com", "share": 0.02, "outcome": "bounce", "bounce_type": "Transient", "bounce_subtype": "MailboxFull"},
@@ -131,8 +142,8 @@ class System:
     async def _start_simulator(self, sns: int) -> None:
         ready = self.directory / "simulator.json"
         ready.unlink(missing_ok=True)
-        options = ["--port", "0", "--ready-file", str(ready), "--subscribe", sns_endpoint(sns)]
-        options += ["--key-bits", "1024", "--retry-time-scale", "0.05", "--rate", "2000"]
+        options = ["--port", "0", "--ready-file", str(ready), "--rate", "2000"]
+        options += ["--key-bits", "1024", "--retry-time-scale", "0.25"]
         options += ["--signing-processes", "0", "--delivery-timeout-s", "5"]
         self._simulator = spawn(
             [sys.executable, "-m", "crash.judge", str(SIGNATURE_S), *options],
@@ -144,6 +155,8 @@ class System:
                 raise NotWorking(f"the simulator ended: see {self.directory / 'simulator.log'}")
             await asyncio.sleep(0.05)
         self._url = json.loads(ready.read_text(encoding="utf-8"))["url"]
+        policy = {"DeliveryPolicy": {"healthyRetryPolicy": _RETRIES}}
+        await self.control("subscriptions", endpoint=sns_endpoint(sns), attributes=policy)
 
     async def _make_environments(self, sns: int) -> None:
         postgres = self.servers.postgres.dsn
@@ -166,6 +179,8 @@ class System:
             if stage == "sender":
                 ses = await self._link(f"{replica}-ses", _port(self._url))
                 own["AWS_ENDPOINT_URL_SESV2"] = _at_port(self._url, ses)
+                if replica not in WITHOUT_JOURNAL:
+                    own["MAILSTREAMS_SENDER_JOURNAL"] = str(self.directory / f"{replica}.attempts")
             if stage == "events":
                 endpoints.append(self._ports.claim(server=replica))
                 own["MAILSTREAMS_EVENTS_PORT"] = str(endpoints[-1])
