@@ -8,7 +8,8 @@ from uuid import UUID
 
 import typer
 
-from streams.commands import suppressions
+from streams.commands import ambiguous, dead_letters, suppressions
+from streams.commands.cancel import cancel
 from streams.commands.rebuild import rebuild
 from streams.commands.running import Json, run_async
 from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
@@ -20,6 +21,10 @@ app = typer.Typer(
     help="A transactional e-mail pipeline on PostgreSQL, Kafka and Amazon SES.",
 )
 app.add_typer(suppressions.app, name="suppressions")
+app.add_typer(ambiguous.app, name="ambiguous")
+app.command()(ambiguous.duplicates)
+app.add_typer(dead_letters.app, name="dlq")
+app.command()(cancel)
 app.command()(rebuild)
 
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
@@ -28,7 +33,6 @@ NOT_BUILT: Final = {
     "console": "the web console; mailstreams trace tells the story of one message meanwhile",
     "doctor": "the check of an installation; each stage checks what it needs at its start",
     "status": "the overview; /health/ready and /metrics of each stage say how it is",
-    "dlq": "listing and redrive of dead letters; they stand in table dead_letter and topic mail.dead-letters",
     "pause": "pausing by command; insert into table pause meanwhile",
     "resume": "resuming by command; delete from table pause meanwhile",
     "replay": "replay by command; a pointer that is still in its topic is read again after resetting the offsets of the sender's group, which sends nothing twice",

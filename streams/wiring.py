@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from streams.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
+    from streams.adapters.outbox_admin import OutboxAdmin
     from streams.adapters.postgres import Database
     from streams.adapters.sns import SnsCertificates, SnsConfirmer
     from streams.adapters.suppression_admin import SuppressionAdmin
@@ -226,16 +228,17 @@ def sender(config: Settings) -> Stage:
     from streams.adapters.kafka_suppressions import KafkaSuppressions
     from streams.adapters.outbox_store import PLANNER, OutboxStore
     from streams.adapters.ses import SesApi
+    from streams.adapters.suppression_announcer import SuppressionAnnouncer
+    from streams.domain.group_instances import group_instance
     from streams.sender import Sender, SenderSettings
     from streams.suppression_table import SuppressionTable
 
     names = topics(config)
     servers, client_id = config.kafka_bootstrap_servers, "mailstreams-sender"
+    pool = database(config, "sender", PLANNER)
     return Sender(
         SenderSettings.of(config),
-        outbox=OutboxStore(
-            database(config, "sender", PLANNER), max_attempts=config.sender_max_attempts
-        ),
+        outbox=OutboxStore(pool, max_attempts=config.sender_max_attempts),
         provider=SesApi(
             max_in_flight=config.sender_max_in_flight,
             connect_timeout_s=config.sender_connect_timeout_s,
@@ -247,12 +250,18 @@ def sender(config: Settings) -> Stage:
             client_id=client_id,
             session_timeout_s=config.kafka_session_timeout_s,
             max_poll_interval_s=config.sender_max_poll_interval_s,
+            instance_id=group_instance(
+                config.sender_instance_id, host=socket.gethostname(), environment=os.environ
+            ),
         ),
         suppressions=SuppressionTable(
             KafkaSuppressions(servers, names.suppressions, client_id=client_id),
             staleness_s=config.sender_suppression_staleness_s,
+            goes_on=[Lane.TRANSACTIONAL] if config.sender_stale_transactional == "go-on" else [],
+            partitions=config.partitions,
         ),
         unreadable=unreadable(config, "sender"),
+        announcer=SuppressionAnnouncer(pool),
         journal=None
         if config.sender_journal is None
         else AttemptJournalFile(config.sender_journal),
@@ -390,6 +399,17 @@ async def suppression_admin(timeout_s: float) -> AsyncIterator[tuple[Suppression
         await check_salt(quick, salt)
     async with database(patient, "suppressions") as connection:
         yield SuppressionAdmin(connection), salt
+
+
+@asynccontextmanager
+async def outbox_admin(command: str) -> AsyncIterator[tuple[OutboxAdmin, Settings]]:
+    """What the commands on single messages work with."""
+    from streams.adapters.outbox_admin import OutboxAdmin
+
+    config = settings.load()
+    logs.configure(command, config.log_level)
+    async with database(config, command) as connection:
+        yield OutboxAdmin(connection), config
 
 
 def provider_region() -> str:

@@ -34,7 +34,6 @@ def last_line(done: "subprocess.CompletedProcess[str]") -> str:
         "console",
         "doctor",
         "status",
-        "dlq",
         "pause",
         "resume",
         "replay",

@@ -10,6 +10,7 @@ import pytest
 from streams.adapters.facts_store import FactsStore
 from streams.adapters.outbox_store import OutboxStore
 from streams.adapters.postgres import Database
+from streams.adapters.queries import query
 from streams.adapters.schedule_store import PROOF, ScheduleStore
 from streams.domain.attempts import AttemptId, ClaimRequest, Outcome, OutcomeKind, Recorded, Verdict
 from streams.domain.delivery_events import DeliveryEvent, EventType
@@ -345,7 +346,7 @@ async def test_evidence_behind_the_lock_of_the_policy_is_settled_by_the_next_rou
 ) -> None:
     row = await ambiguous(database, "resend", since="11 m")
     async with database.transaction() as policy:
-        await policy.fetch(_text("resend_ambiguous"), *arguments())
+        await policy.fetch(query("resend_ambiguous"), *arguments())
         folded = await apply(database, event(EventType.DELIVERED, row))
         assert folded.settled == Settled()
     assert await state_of(database, row) == "pending"
@@ -375,12 +376,6 @@ def arguments() -> tuple[Any, ...]:
         *(RULE.after, RULE.when_silent_after, RULE.most_attempts, PROOF, RULE.longest_break),
         100,
     )
-
-
-def _text(name: str) -> str:
-    from streams.adapters.queries import query
-
-    return query(name)
 
 
 # resend-when-silent
