@@ -18,11 +18,13 @@ from streams.ports.sender import (
     EmailProvider,
     Outbox,
     PointerFeed,
+    SuppressionAnnouncer,
     SuppressionGuard,
 )
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 from streams.runtime.settings import Settings
+from streams.sending.announcing import Announcing
 from streams.sending.calls import Calls, CallSettings
 from streams.sending.circuit import Circuit
 from streams.sending.dispatch import Dispatch, Lease
@@ -30,6 +32,7 @@ from streams.sending.no_journal import NoJournal
 from streams.sending.outcome_writer import OutcomeWriter
 from streams.sending.permits import Permits
 from streams.sending.pointer_intake import PointerIntake
+from streams.sending.progress import Progress
 from streams.sending.signals import Signal
 from streams.sending.work import Done
 
@@ -39,8 +42,11 @@ STAGE: Final = "sender"
 # Shares of the drain: calls under way may take this much of it, then outcomes are written.
 CALLS_SHARE: Final = 0.7
 OUTCOMES_SHARE: Final = 0.15
-# Other members of the group wait for us so long when partitions move; calls that last longer end by themselves.
-REVOKE_S: Final = 5.0
+# All members of the group wait for us so long when partitions move, and their flow with them: calls that last longer end by
+# themselves, and so do their outcomes.
+REVOKE_S: Final = 1.0
+# Liveness fails after so long without progress.
+STUCK_AFTER_S: Final = 50.0
 LAST_STEP_S: Final = 2.0
 WATCH_EVERY_S: Final = 0.5
 CLOCK_EVERY_S: Final = 3.0
@@ -90,8 +96,9 @@ class Sender:
         suppressions: SuppressionGuard,
         unreadable: UnreadableRecords,
         journal: AttemptJournal | None = None,
+        announcer: SuppressionAnnouncer | None = None,
     ) -> None:
-        self.health = Health(stage=STAGE)
+        self.health = Health(stage=STAGE, stuck_after_s=STUCK_AFTER_S)
         self._settings = settings
         self._outbox = outbox
         self._provider = provider
@@ -102,6 +109,10 @@ class Sender:
         work = Signal()
         self._work = work
         self._intake = PointerIntake(feed=pointers, outbox=outbox, unreadable=unreadable, work=work)
+        self._progress = Progress(
+            feed=pointers, health=self.health, open_lanes=self._intake.open_lanes
+        )
+        self._announcing = Announcing(suppressions, announcer)
         self._journal = journal = journal or NoJournal()
         self._circuit = circuit = Circuit(most=settings.max_in_flight)
         self._writer = OutcomeWriter(outbox=outbox, intake=self._intake, journal=journal)
@@ -159,6 +170,8 @@ class Sender:
         await self._join()
 
     async def _join(self) -> None:
+        self._progress.assignment(known=False)
+        self._say("group", "the senders' group has not told yet which partitions are ours")
         await self._pointers.start(on_revoked=self._revoked, on_assigned=self._assigned)
 
     async def run(self) -> None:
@@ -168,7 +181,9 @@ class Sender:
             self._loop("set_aside", self._intake.set_aside, self._stopping),
             self._loop("sift", self._intake.sift, self._stopping),
             self._loop("dispatch", self._dispatch.step, self._stopping),
-            self._loop("commit", self._intake.commit, self._written),
+            self._loop("progress", self._progress.look, self._stopping),
+            self._loop("announce", self._announcing.step, self._stopping),
+            self._loop("commit", self._commit, self._written),
             self._loop("outcomes", self._writer.write, self._written),
             self._loop("suppressions", self._suppressions.follow, self._written),
             self._loop("watch", self._watch, self._stopping),
@@ -242,6 +257,15 @@ class Sender:
                 },
             )
 
+    async def _commit(self) -> float:
+        try:
+            wait = await self._intake.commit()
+        except Unavailable:
+            self._progress.commits(work=False)
+            raise
+        self._progress.commits(work=True)
+        return wait
+
     async def _commit_last(self) -> None:
         try:
             await self._intake.commit()
@@ -255,6 +279,7 @@ class Sender:
 
     async def _revoked(self, partitions: frozenset[int]) -> None:
         """Before partitions are given up, all of them: kept ones come back with on_assigned."""
+        self._progress.assignment(known=False)
         if partitions:
             await self._drain(calls_s=REVOKE_S, outcomes_s=REVOKE_S)
             await self._commit_last()
@@ -262,7 +287,11 @@ class Sender:
         self._intake.forget()
 
     async def _assigned(self, partitions: frozenset[int]) -> None:
+        self._progress.assignment(known=True)
         self._suppressions.own(partitions)
+        # Also where none are ours; the table of new ones is watched from here on.
+        self._say("suppression_table", self._suppressions.missing())
+        self._say("group", None)
         if not self._stopping.is_set():
             self._open(yes=True)
         self._work.set()
@@ -282,12 +311,14 @@ class Sender:
 
     async def _watch(self) -> float:
         """Says in readiness what is missing, and shows what waits."""
+        self._suppressions.compare(self._pointers.partitions())
         self._say("suppression_table", self._suppressions.missing())
         self._say("pointers", self._intake.halted)
         unknown = f"the sending rate of {self._permits.scope} is not known yet: see that a scheduler runs and may call ses:GetAccount"
         self._say("send_rate", None if self._permits.rate_known else unknown)
         self._say("permits", self._permits.starving)
         self._say("circuit", self._circuit.why)
+        self._say("ses", self._calls.trouble.why)
         for lane in Lane:
             metrics.SENDER_QUEUED.labels(lane=lane).set(self._intake.waiting(lane))
         return WATCH_EVERY_S

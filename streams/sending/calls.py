@@ -32,6 +32,7 @@ from streams.sending.last_look import Look, last_look, lease_clock
 from streams.sending.retrials import Retrials
 from streams.sending.signals import Signal
 from streams.sending.signing import sign
+from streams.sending.trouble import Trouble
 from streams.sending.work import Done, Work
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Calls:
         self._journal = journal
         self._circuit = circuit
         self._retrials = Retrials()
+        self.trouble = Trouble()
         self._work = work
         self._now = now
         self._tasks: dict[asyncio.Task[None], Work] = {}
@@ -256,8 +258,10 @@ class Calls:
         if row.name in STALE_CREDENTIALS:
             self._provider.forget_credentials()
         passed = row.kind in (OutcomeKind.ACCEPTED, OutcomeKind.PERMANENT)
-        self._retrials.learn(email, pause_of(email, meant), passed=passed)
+        pause = pause_of(email, meant)
+        self._retrials.learn(email, pause, passed=passed)
         is_unwritten = row.name in UNREACHED
+        self.trouble.learn(email, meant, pause, unreached=is_unwritten)
         if is_unwritten or row.kind is OutcomeKind.UNKNOWN:
             charged = self._circuit.failed(email.id, reason=row.reason, is_unwritten=is_unwritten)
             if is_unwritten:
