@@ -7,7 +7,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as KafkaPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of
 from streams.domain.errors import Misconfigured, Unavailable
@@ -157,11 +157,27 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has
     async def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
         for partition in assigned:
             committed = await self._consumer.committed(partition)
+            if committed is None:
+                committed = await self._begin(partition)
             self._positions.assigned(TopicPartition(*partition), committed)
         log.info(
             "partitions are assigned",
             extra={"action": "consumer.assigned", "partitions": sorted(p[1] for p in assigned)},
         )
+
+
+    async def _begin(self, partition: KafkaPartition) -> int | None:
+        """Commits where a new group begins, so that what goes before the first commit of its own is noticed as well."""
+        try:
+            begin = int((await self._consumer.beginning_offsets([partition]))[partition])
+            await self._consumer.commit({partition: begin})
+        except KafkaError as error:
+            log.info(
+                "position of the beginning is not committed",
+                extra={"action": "consumer.begin_not_committed", "error": repr(error)},
+            )
+            return None
+        return begin
 
 
 def _ends(records: Iterable[Record]) -> dict[TopicPartition, int]:

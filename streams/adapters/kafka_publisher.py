@@ -13,6 +13,7 @@ from cryptography.fernet import Fernet
 from streams.adapters.kafka import kafka_errors
 from streams.adapters.kafka_lanes import Lanes
 from streams.adapters.kafka_producers import abandon, connected
+from streams.domain.errors import BadMessage
 from streams.domain.records import NewRecord, Record
 from streams.domain.topics import unreadable
 from streams.runtime import metrics
@@ -55,7 +56,13 @@ class KafkaPublisher:
         return _Open(producer=producer, lanes=lanes)
 
     async def publish(self, records: Sequence[NewRecord]) -> None:
-        """Returns when all of them are acknowledged; Unavailable when one may not be (some may still arrive, once or twice)."""
+        """Returns when all of them are acknowledged; Unavailable when one may not be (some may still arrive, once or twice).
+
+        BadMessage, before any is sent, where the partition depends on a key that is empty: clients disagree about its place.
+        """
+        for record in records:
+            if record.key == b"" and record.partition is None:
+                raise BadMessage(f"a record for {record.topic} has an empty key")
         opened = self._open or await self._connected()
         for record in records:
             if record.topic not in opened.topics:
@@ -132,6 +139,7 @@ class UnreadableTopic:
                 NewRecord(
                     topic=unreadable(record.topic),
                     key=record.key,
+                    partition=0 if record.key == b"" else None,
                     value=value,
                     headers=tuple((name, text.encode()) for name, text in headers.items()),
                 )
