@@ -1,12 +1,10 @@
 """What the broker itself wrote down about a consumer group: its generations and its committed positions."""
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from tests.scenarios.topics import admin_of, partitions_of, records_of
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _OFFSET_KEYS: Final = (0, 1)
@@ -33,7 +31,9 @@ class GroupHistory:
 async def history(bootstrap_servers: str, group: str) -> GroupHistory:
     """Reads Kafka's own topic from its beginning; what was compacted meanwhile is missing."""
     found = GroupHistory()
-    for record in await _records(bootstrap_servers):
+    partitions = await partitions_of(bootstrap_servers, OFFSETS_TOPIC)
+    for record in await records_of(bootstrap_servers, partitions):
+        assert record.key is not None
         key = _Reader(record.key)
         kind = key.number(">h")
         if kind in _OFFSET_KEYS and key.text() == group:
@@ -48,31 +48,12 @@ async def history(bootstrap_servers: str, group: str) -> GroupHistory:
     return found
 
 
-async def _records(bootstrap_servers: str) -> list[Any]:
-    partitions = await _partitions(bootstrap_servers)
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        consumer.assign(partitions)
-        await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
-        records: list[Any] = []
-        while any([await consumer.position(tp) < end for tp, end in ends.items()]):
-            for batch in (await consumer.getmany(timeout_ms=500)).values():
-                records += batch
-        return records
-    finally:
-        await consumer.stop()
-
-
-async def _partitions(bootstrap_servers: str) -> list[TopicPartition]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
-    await admin.start()
-    try:
-        [topic] = await admin.describe_topics([OFFSETS_TOPIC])
-    finally:
-        await admin.close()
-    return [TopicPartition(OFFSETS_TOPIC, p["partition"]) for p in topic["partitions"]]
+async def members_when_stable(bootstrap_servers: str, group: str) -> int:
+    """How many members it has; 0 while it is being formed anew."""
+    async with admin_of(bootstrap_servers) as admin:
+        [answer] = await admin.describe_consumer_groups([group])
+    [(error, _, state, _, _, members, *_)] = answer.groups
+    return len(members) if not error and state == "Stable" else 0
 
 
 def _committed(value: bytes) -> int:
@@ -97,13 +78,3 @@ class _Reader:
         found = self._data[self._at : self._at + length]
         self._at += length
         return found.decode()
-
-
-async def records_in(bootstrap_servers: str, topics: Sequence[str]) -> int:
-    """How many records were ever written to these topics."""
-    consumer = AIOKafkaConsumer(*topics, bootstrap_servers=bootstrap_servers)
-    await consumer.start()
-    try:
-        return sum((await consumer.end_offsets(consumer.assignment())).values())
-    finally:
-        await consumer.stop()

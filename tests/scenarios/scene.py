@@ -28,6 +28,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 LONG: Final = os.environ.get("SCENARIOS") == "long"
 # The stages around the senders, in one process to spare the machine.
 AROUND: Final = ("relay", "events", "recipients", "scheduler")
+MAX_IN_FLIGHT: Final = 32
 SETTLED: Final = "('submitted', 'suppressed', 'failed', 'expired', 'cancelled')"
 _SERIES: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 _numbers = itertools.count()
@@ -46,6 +47,7 @@ class Scene(System):
         partitions: int,
         kafka: str | None,
         settings: Mapping[str, str],
+        simulator: bool,
     ) -> None:
         super().__init__(
             servers, dsn=dsn, directory=directory, topic_prefix=topic_prefix, settings=settings
@@ -55,6 +57,7 @@ class Scene(System):
         self.kafka = servers.environment()["MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS"]
         self._told_kafka = kafka or self.kafka
         self._claims: Ports | None = None
+        self._with_simulator = simulator
 
     def _start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -75,11 +78,12 @@ class Scene(System):
             "MAILSTREAMS_SENDER_LEASE_S": "15",
             "MAILSTREAMS_SENDER_CONNECT_TIMEOUT_S": "2",
             "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "8",
-            "MAILSTREAMS_SENDER_MAX_IN_FLIGHT": "32",
+            "MAILSTREAMS_SENDER_MAX_IN_FLIGHT": str(MAX_IN_FLIGHT),
             **self._given,
         }
         asyncio.run(self._prepare(slot))
-        self._start_simulator()
+        if self._with_simulator:
+            self._start_simulator()
         self._environment |= provider_environment(self.simulator_url, self._ports["sns"])
 
     async def _prepare(self, slot: str) -> None:
@@ -204,6 +208,24 @@ class Scene(System):
         except NotWorking as error:
             raise NotWorking(f"{error}: they are {dict(self.states(ids))}") from None
 
+    def wait_settled_after_kills(self, ids: Sequence[str], timeout_s: float) -> None:
+        """Until all are submitted, but those that a killed process had claimed and SES never took: these stay ambiguous."""
+
+        def settled() -> bool:
+            found = self.rows(
+                "SELECT id::text, state FROM email_outbox WHERE id = ANY (%s::uuid[])", list(ids)
+            )
+            states = {str(i): str(state) for i, state in found}
+            times = self.accepted()
+            return all(
+                state == ("submitted" if times[i] else "ambiguous") for i, state in states.items()
+            )
+
+        try:
+            self.wait_for(settled, f"{len(ids)} rows to be settled", timeout_s=timeout_s)
+        except NotWorking as error:
+            raise NotWorking(f"{error}: they are {dict(self.states(ids))}") from None
+
     def key(self, address: str) -> str:
         return str(self.value("SELECT recipient_key(%s)", address))
 
@@ -222,6 +244,9 @@ class Scene(System):
     def accepted(self) -> Counter[str]:
         """How often SES took each outbox row."""
         return Counter(str(call["outbox"]) for call in self.ledger())
+
+    def assert_none_accepted_twice(self) -> None:
+        assert {i: n for i, n in self.accepted().items() if n > 1} == {}
 
     def assert_each_accepted_once(self, ids: Iterable[str]) -> None:
         """These, and of all others none twice."""
@@ -242,6 +267,7 @@ def scene_on(
     partitions: int = 3,
     kafka: str | None = None,
     settings: Mapping[str, str] | None = None,
+    simulator: bool = True,
 ) -> Iterator[Scene]:
     """A scene on a fresh database and fresh topics; settings as in the environment."""
     name = f"scene-{os.getpid()}-{next(_numbers)}"
@@ -255,6 +281,7 @@ def scene_on(
             partitions=partitions,
             kafka=kafka,
             settings=settings or {},
+            simulator=simulator,
         ) as scene:
             yield scene
     finally:

@@ -5,6 +5,7 @@ SCENARIOS=long runs them as they are written; without it they are as short as sh
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from devservers.tcp_proxy import PRODUCE
+from streams.domain.partitioner import partition_of
+from streams.domain.records import Record
 from streams.domain.topics import Lane
 from tests.scenarios.conftest import Place
-from tests.scenarios.group import history, records_in
+from tests.scenarios.group import history, members_when_stable
 from tests.scenarios.load import Application, Readiness, Watch
-from tests.scenarios.scene import LONG, Scene, scene_on
+from tests.scenarios.scene import LONG, MAX_IN_FLIGHT, Scene, scene_on
+from tests.scenarios.topics import ends_of, newest_records, write_suppressions
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800 if LONG else 300)]
 
@@ -54,9 +58,12 @@ def test_d01_after_each_restart_of_the_broker_consumption_goes_on_and_nothing_is
             probes += consumed_within(scene, 2 * BOUND_S, f"restart-{number}")
             time.sleep(max(0.0, back + pause_s - time.monotonic()))  # the case's own pace
         application.stop()
-        scene.wait_submitted([*application.ids, *probes], 120)
+        if watch.restarts:
+            scene.wait_settled_after_kills([*application.ids, *probes], 120)
+        else:
+            scene.wait_submitted([*application.ids, *probes], 120)
     assert watch.longest["rows"] <= BOUND_S + LATE_S, watch.restarts
-    scene.assert_each_accepted_once([*application.ids, *probes])
+    scene.assert_none_accepted_twice()
 
 
 def consumed_within(scene: Scene, seconds: float, mark: str) -> list[str]:
@@ -109,6 +116,13 @@ def wait_for_shares(scene: Scene, names: Sequence[str]) -> None:
     )
 
 
+def is_stable(scene: Scene, names: Sequence[str]) -> bool:
+    """Whether they are all in the group, nobody moves, and all are ready."""
+    members = asyncio.run(members_when_stable(scene.kafka, scene.sender_group))
+    ready = all(scene.ready(name) for name in names)
+    return members == len(names) and all_owned(scene, names) and ready
+
+
 def all_owned(scene: Scene, names: Sequence[str]) -> bool:
     """Whether every partition has one owner among them."""
     return sorted(n for name in names for n in scene.owned(name)) == list(range(scene.partitions))
@@ -140,7 +154,7 @@ def test_d14_lost_answers_to_produce_requests_lose_no_row_and_send_none_twice(
 ) -> None:
     rows, seconds = (1000, 60.0) if LONG else (1000, 15.0)
     pointers = [scene.topics.outbox(lane) for lane in Lane]
-    before = asyncio.run(records_in(scene.kafka, pointers))
+    before = written(scene, pointers)
     with scene.senders("sender-1"):
         healed.proxy.dropped_answers = frozenset({PRODUCE})
         until = time.monotonic() + seconds
@@ -149,7 +163,7 @@ def test_d14_lost_answers_to_produce_requests_lose_no_row_and_send_none_twice(
         assert healed.proxy.lost_answers[PRODUCE] > 0
         healed.proxy.dropped_answers = frozenset()
         scene.wait_submitted(ids, 180)
-        repeated = asyncio.run(records_in(scene.kafka, pointers)) - before - rows
+        repeated = written(scene, pointers) - before - rows
         assert repeated >= 0
         scene.wait_for(
             lambda: scene.metric("sender-1", CLAIMS, verdict="settled") >= repeated,
@@ -159,12 +173,17 @@ def test_d14_lost_answers_to_produce_requests_lose_no_row_and_send_none_twice(
     scene.assert_each_accepted_once(ids)
 
 
+def written(scene: Scene, topics: Sequence[str]) -> int:
+    """How many records were ever written to these topics."""
+    return sum(sum(asyncio.run(ends_of(scene.kafka, topic)).values()) for topic in topics)
+
+
 def test_d20_idle_senders_are_ready_and_take_over_from_killed_ones(scene: Scene) -> None:
     session_s = 10.0 if LONG else 6.0
     names = [f"sender-{n}" for n in range(1, 6)]
     settings = {"MAILSTREAMS_KAFKA_SESSION_TIMEOUT_S": str(session_s)}
     with scene.senders(*names, **settings), Application(scene) as application:
-        scene.wait_for(lambda: all_owned(scene, names), "a stable group", timeout_s=60)
+        scene.wait_for(lambda: is_stable(scene, names), "a stable group", timeout_s=60)
         owners = [name for name in names if scene.owned(name)]
         idle = [name for name in names if name not in owners]
         assert len(idle) == 2
@@ -189,5 +208,89 @@ def test_d20_idle_senders_are_ready_and_take_over_from_killed_ones(scene: Scene)
             m for _, _, m in idle_ones.missing if m.keys() != {"sender.suppression_table"}
         ] == []
         application.stop()
-        scene.wait_submitted(application.ids, 120)
-    scene.assert_each_accepted_once(application.ids)
+        scene.wait_settled_after_kills(application.ids, 120)
+        assert scene.states(application.ids)["ambiguous"] <= 2 * MAX_IN_FLIGHT
+    scene.assert_none_accepted_twice()
+
+
+def test_d09_nothing_is_decided_before_the_suppressions_are_read_up_to_their_end(
+    healed: Place, tmp_path: Path
+) -> None:
+    records, late_s = (1_000_000, 2.0) if LONG else (30_000, 1.0)
+    known, later = "known@example.com", "later@example.com"
+    by_proxy = {"MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS": healed.by_proxy}
+    with scene_on(healed.servers, tmp_path) as scene:
+        topic = scene.topics.suppressions
+        asyncio.run(write_suppressions(scene.kafka, topic, records, scene.partitions))
+        scene.run_around()
+        suppress(scene, known)
+        wait_for_record(scene, known)
+        ends = asyncio.run(ends_of(scene.kafka, topic))
+        others = [a for n in range(scene.partitions) for a in scene.addresses(n, 20, "other")]
+        partition = {i: n // 20 for n, i in enumerate(scene.commit(others))}
+        to_known = scene.commit([known])
+        healed.proxy.answer_delay_s = late_s
+        scene.run("sender-1", **by_proxy)
+        early: list[str] = []
+
+        def ready() -> bool:
+            called = set(scene.accepted())
+            applied = applied_offsets(scene, "sender-1")
+            early.extend(i for i in called if applied[partition[i]] < ends[partition[i]])
+            return scene.ready("sender-1")
+
+        scene.wait_for(ready, "the sender to be ready", alive="sender-1", timeout_s=240)
+        suppress(scene, later)
+        written = time.monotonic()
+        at = wait_for_record(scene, later)
+        scene.wait_for(
+            lambda: applied_offsets(scene, "sender-1")[at.partition] > at.offset,
+            "the later record to be applied",
+            timeout_s=5.0,
+        )
+        time.sleep(max(0.0, written + 5.0 - time.monotonic()))  # as the case has it
+        to_later = scene.commit([later])
+        scene.wait_submitted(list(partition), 120)
+        for outbox_id in (*to_known, *to_later):
+            scene.wait_for(
+                lambda i=outbox_id: scene.states([i]) == {"suppressed": 1},  # type: ignore[misc]
+                "mail to a suppressed address to be stopped",
+                timeout_s=60,
+            )
+        assert early == []
+        assert scene.accepted().keys() == partition.keys()
+        scene.kill("sender-1")
+
+
+def suppress(scene: Scene, address: str) -> None:
+    scene.rows(
+        "INSERT INTO suppression (recipient_key, reason) VALUES (recipient_key(%s), 'manual') RETURNING 1",
+        address,
+    )
+
+
+def wait_for_record(scene: Scene, address: str) -> Record:
+    """The suppression of this address in the topic."""
+    key = scene.key(address).encode()
+    found: list[Record] = []
+
+    def there() -> bool:
+        numbers = [partition_of(key, scene.partitions)]
+        found[:] = asyncio.run(
+            newest_records(scene.kafka, scene.topics.suppressions, numbers, key=key)
+        )
+        return bool(found)
+
+    scene.wait_for(there, "a suppression to be in the topic", timeout_s=60)
+    return found[-1]
+
+
+def applied_offsets(scene: Scene, name: str) -> Counter[int]:
+    """Up to where a sender has read the suppressions, by partition."""
+    return Counter(
+        {
+            int(labels["partition"]): int(value)
+            for series, labels, value in scene.metrics(name)
+            if series == "mailstreams_sender_suppression_offset"
+        }
+    )
