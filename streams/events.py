@@ -20,6 +20,7 @@ from streams.domain.sns import (
     Reason,
 )
 from streams.intake import Intake, Verdict
+from streams.intake_watch import IntakeWatch
 from streams.ports.events import SigningCertificates
 from streams.ports.kafka_writing import EventPublisher
 from streams.queue_intake import QueueIntake
@@ -98,6 +99,8 @@ class Events:
         publisher: EventPublisher,
         certificates: SigningCertificates,
         queues: QueueIntake | None = None,
+        *,
+        watch: IntakeWatch | None = None,
     ) -> None:
         self.health = Health(stage=self.name)
         self._settings = settings
@@ -111,7 +114,8 @@ class Events:
             limit=MAX_CONNECTIONS, head_timeout_s=HEAD_TIMEOUT_S, idle_timeout_s=IDLE_TIMEOUT_S
         )
         self._load = RequestLoad()
-        self._refusals = Refusals()
+        self._watch = watch
+        self._refusals = Refusals(watch)
         self.health.not_ready("endpoint", "it does not listen yet")
         # Each series is there from the start, so that a rate sees its first step.
         self._requests = {r: metrics.EVENTS_REQUESTS.labels(reason=r) for r in Reason}
@@ -149,6 +153,12 @@ class Events:
         duties = [run_loop(self._check, name="kafka", health=self.health, stopping=self._stopping)]
         if self._queues is not None:
             duties.append(self._queues.run(self.health, self._stopping))
+        if self._watch is not None:
+            duties.append(
+                run_loop(
+                    self._watch.report, name="watch", health=self.health, stopping=self._stopping
+                )
+            )
         await asyncio.gather(*duties)
 
     async def _check(self) -> float:
@@ -166,6 +176,8 @@ class Events:
             await server.stop()
         if self._queues is not None:
             await self._queues.stop()
+        if self._watch is not None:
+            await self._watch.stop()
         await self._certificates.stop()
         await self._publisher.stop()
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from streams.domain.errors import Unavailable
 from streams.domain.sns import Reason
 from streams.intake import Intake, Verdict
+from streams.intake_watch import IntakeWatch
 from streams.ports.events import MessageQueue, QueuedMessage
 from streams.ports.kafka_writing import EventPublisher
 from streams.refusals import Refusals, unforeseen
@@ -47,12 +48,17 @@ class QueueIntake:
     """
 
     def __init__(
-        self, sources: Sequence[Source], intake: Intake, publisher: EventPublisher
+        self,
+        sources: Sequence[Source],
+        intake: Intake,
+        publisher: EventPublisher,
+        watch: IntakeWatch | None = None,
     ) -> None:
         self._sources = sources
         self._intake = intake
         self._publisher = publisher
-        self._refusals = Refusals()
+        self._watch = watch
+        self._refusals = Refusals(watch)
         self._readers: list[asyncio.Task[None]] = []
         for source in sources:
             for reason in Reason:
@@ -97,6 +103,8 @@ class QueueIntake:
 
     async def _handle(self, source: Source, messages: Sequence[QueuedMessage]) -> "_Handled":
         verdicts = await asyncio.gather(*(self._verdict(message) for message in messages))
+        if messages and source.kind is QueueKind.DEAD_LETTER and self._watch is not None:
+            self._watch.trouble("dead-letter")
         reasons = Counter(verdict.reason for verdict in verdicts)
         for verdict in verdicts:
             self._refusals.tell(verdict)

@@ -16,6 +16,7 @@ from streams.domain.records import Record
 from streams.domain.unreadable_limit import UnreadableLimit
 from streams.folding.counting import STAGE, count
 from streams.folding.fold import fold
+from streams.intake_watch import IntakeWatch
 from streams.ports.kafka_writing import UnreadableRecords
 from streams.ports.recipients import Facts, RecordConsumer
 from streams.runtime import metrics
@@ -32,6 +33,8 @@ COUNT_EVERY_S: Final = 5.0
 PAGE: Final = 1000
 FRESH_PAGES: Final = 20
 HALTED_PAUSE_S: Final = 5.0
+# So long after it was last at the end of its partitions, the stage says that it is behind.
+LATE_AFTER_S: Final = 20.0
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -56,6 +59,7 @@ class Recipients:
         facts: Facts,
         unreadable: UnreadableRecords,
         limit: UnreadableLimit | None = None,
+        watch: IntakeWatch | None = None,
     ) -> None:
         self.health = Health(stage=STAGE)
         self._consumer = consumer
@@ -65,6 +69,8 @@ class Recipients:
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._running = False
+        self._watch = watch
+        self._caught_up_at = time.monotonic()
         self._batch: Batch | None = None
         self._halted = False
         self._fresh_until = _LONG_AGO
@@ -87,6 +93,8 @@ class Recipients:
             "match_unmatched_events": self.match_unmatched_events,
             "count_unmatched_events": self.count_unmatched_events,
         }
+        if self._watch is not None:
+            duties["watch"] = partial(self._report, self._watch)
         try:
             await run_duties(duties, health=self.health, stopping=self._stopping)
         finally:
@@ -100,6 +108,8 @@ class Recipients:
             await self._stopped.wait()
         await self._consumer.stop()
         await self._unreadable.stop()
+        if self._watch is not None:
+            await self._watch.stop()
         await self._facts.stop()
 
     async def _fold_next(self) -> float:
@@ -109,17 +119,29 @@ class Recipients:
         if self._batch is None:
             records = await self._consumer.poll()
             if not records:
+                await self._note_progress()
                 return 0.0
             self._batch = read(records)
         batch = self._batch
         await self._work_off(batch)
         await self._consumer.commit(batch.records)
         self._batch = None
+        await self._note_progress()
         # Only now, so that a restart goes on behind what was set aside.
         if not self._limit.allows(0, time.monotonic()):
             await self._halt(batch.records)
             return HALTED_PAUSE_S
         return 0.0
+
+    async def _note_progress(self) -> None:
+        if self._watch is not None and await self._consumer.is_caught_up():
+            self._caught_up_at = time.monotonic()
+
+    async def _report(self, watch: IntakeWatch) -> float:
+        """Says that this process watches; behind or halted, it is trouble."""
+        if self._halted or time.monotonic() - self._caught_up_at > LATE_AFTER_S:
+            watch.trouble("late")
+        return await watch.report()
 
     async def _work_off(self, batch: Batch) -> None:
         """Safe to repeat after an error: what is done is taken off the batch, and folding twice changes nothing."""
@@ -129,6 +151,8 @@ class Recipients:
         while batch.unreadable:
             record, reason = batch.unreadable[0]
             await self._unreadable.put(record, reason=reason)
+            if self._watch is not None:
+                self._watch.trouble("unreadable")
             self._limit.add(time.monotonic())
             batch.unreadable.pop(0)
 

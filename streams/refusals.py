@@ -5,6 +5,7 @@ from typing import Final
 
 from streams.domain.sns import Reason
 from streams.intake import Verdict
+from streams.intake_watch import IntakeWatch
 from streams.runtime import metrics
 from streams.runtime.logs import Seldom, places
 
@@ -27,14 +28,18 @@ def unforeseen(error: Exception, *, duty: str) -> Verdict:
 class Refusals:
     """Of each reason one line a second. The alarm counts what was not kept since something last was."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: IntakeWatch | None = None) -> None:
         self._seldom = Seldom()
+        self._watch = watch
 
     def tell(self, verdict: Verdict) -> None:
         if verdict.reason.status == 200:
             metrics.EVENTS_REFUSED_SINCE.set(0)
         else:
             metrics.EVENTS_REFUSED_SINCE.inc()
+        # SNS sends its credentials only after it was asked for them.
+        if self._watch is not None and verdict.reason not in (Reason.ACCEPTED, Reason.UNAUTHORIZED):
+            self._watch.trouble(verdict.reason)
         if verdict.reason is Reason.ACCEPTED:
             metrics.EVENTS_LAST_ACCEPTED.set_to_current_time()
         else:

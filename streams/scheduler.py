@@ -90,6 +90,7 @@ class Scheduler:
             "settle_ambiguous": self.unknown.settle_ambiguous,
             "hold_ambiguous": self.unknown.hold_ambiguous,
             "resend_ambiguous": self.unknown.resend_ambiguous,
+            "forget_watches": self.unknown.forget_watches,
             "sweep_pending": self.sweep_pending,
             "heartbeat": self.heartbeat,
             "expire_suppressions": self.expire_suppressions,

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from aiohttp import web
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from streams.adapters.suppression_admin import SuppressionAdmin
     from streams.domain.rebuilding import Rebuilt
     from streams.domain.reclassification import Report
+    from streams.intake_watch import IntakeWatch
     from streams.provider_list import ProviderList
     from streams.queue_intake import QueueIntake
     from streams.rebuild import Progress
@@ -95,14 +96,26 @@ def events(config: Settings) -> Stage:
     from streams.intake import Intake, IntakeSettings
 
     ports = intake_ports(config)
+    watch = intake_watch(config, "events")
     intake = Intake(IntakeSettings.of(config), *ports)
     return Events(
         EventsSettings.of(config),
         intake,
         ports.publisher,
         ports.certificates,
-        queue_intake(config, ports, config.sqs_queues, config.sqs_dead_letter_queues),
+        queue_intake(config, ports, config.sqs_queues, config.sqs_dead_letter_queues, watch),
+        watch=watch,
     )
+
+
+def intake_watch(config: Settings, stage: str) -> IntakeWatch:
+    """The watch of one process; each life of it has an id of its own."""
+    from streams.adapters.intake_watch_log import IntakeWatchLog
+    from streams.intake_watch import IntakeWatch
+
+    quick = config.model_copy(update={"postgres_timeout_s": min(config.postgres_timeout_s, 5.0)})
+    store = database(quick, f"{stage} watch")
+    return IntakeWatch(IntakeWatchLog(store, stage=stage, process=uuid4()), stage=stage)
 
 
 class IntakePorts(NamedTuple):
@@ -131,7 +144,11 @@ def intake_ports(config: Settings) -> IntakePorts:
 
 
 def queue_intake(
-    config: Settings, ports: IntakePorts, queues: Sequence[str], dead_letters: Sequence[str]
+    config: Settings,
+    ports: IntakePorts,
+    queues: Sequence[str],
+    dead_letters: Sequence[str],
+    watch: IntakeWatch | None = None,
 ) -> QueueIntake:
     """Of the queues with these URLs, if there are any."""
     from streams.adapters.sqs import SqsQueue
@@ -144,7 +161,7 @@ def queue_intake(
     ]
     # A queue keeps messages for up to 14 days: their age says nothing.
     settings = replace(IntakeSettings.of(config), max_age=None)
-    return QueueIntake(sources, Intake(settings, *ports), ports.publisher)
+    return QueueIntake(sources, Intake(settings, *ports), ports.publisher, watch)
 
 
 async def drain(url: str) -> dict[str, int]:
@@ -181,6 +198,7 @@ def recipients(config: Settings) -> Stage:
         ),
         facts=FactsStore(database(config, "recipients", PLANNER)),
         unreadable=unreadable(config, "recipients"),
+        watch=intake_watch(config, "recipients"),
     )
 
 
@@ -399,6 +417,11 @@ async def suppression_admin(timeout_s: float) -> AsyncIterator[tuple[Suppression
         await check_salt(quick, salt)
     async with database(patient, "suppressions") as connection:
         yield SuppressionAdmin(connection), salt
+
+
+def number_of_partitions() -> int:
+    """Of each topic keyed by recipient."""
+    return settings.load().partitions
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 0.5
 # A poll waits for the end of a rebalance, a commit for the coordinator: both without a bound of their own.
 PATIENCE_S: Final = 30.0
+# A fetch without records ends after half a second.
+FRESH_S: Final = 10.0
 
 
 class GroupConsumer:
@@ -111,6 +114,19 @@ class GroupConsumer:
                 raise
             log.info("positions are committed by their new owner", extra={"action": "commit.lost"})
 
+    async def is_caught_up(self) -> bool:
+        """Whether all that the broker had a moment ago was polled. One without partitions is."""
+        consumer = self._started()
+        newest = (time.time() - FRESH_S) * 1000
+        for partition in consumer.assignment():
+            fetched, end = consumer.last_poll_timestamp(partition), consumer.highwater(partition)
+            if fetched is None or end is None or fetched < newest:
+                return False
+            async with kafka_errors(), asyncio.timeout(PATIENCE_S):
+                if await consumer.position(partition) < end:
+                    return False
+        return True
+
     def _started(self) -> AIOKafkaConsumer:
         if self._consumer is None:
             raise Unavailable("Kafka: the consumer is not started")
@@ -164,7 +180,6 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has
             "partitions are assigned",
             extra={"action": "consumer.assigned", "partitions": sorted(p[1] for p in assigned)},
         )
-
 
     async def _begin(self, partition: KafkaPartition) -> int | None:
         """Commits where a new group begins, so that what goes before the first commit of its own is noticed as well."""

@@ -100,6 +100,10 @@ class ScheduleStore:
         """Removes what is over; how many rows."""
         return int(await self._database.value("expire_suppressions", limit))
 
+    async def forget_watches(self, older_than: timedelta) -> int:
+        """Removes watches of intake processes that are long gone; how many."""
+        return int(await self._database.value("forget_watches", older_than))
+
     async def make_feed_partitions(self, days_ahead: int) -> int | None:
         """How many were made; None if the feed was too busy for it."""
         try:

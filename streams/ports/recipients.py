@@ -39,6 +39,9 @@ class RecordConsumer(Protocol):
     async def commit(self, records: Sequence[Record]) -> None:
         """The outcome of all records up to these is durable. Unavailable when the broker does not answer."""
 
+    async def is_caught_up(self) -> bool:
+        """Whether all that the broker had a moment ago was polled."""
+
 
 class SuppressionRows(Protocol):
     """Table suppression within one transaction. Rows without evidence were put in by hand and are left as they are."""

@@ -62,6 +62,9 @@ class Schedule(Protocol):
     async def expire_suppressions(self, limit: int) -> int:
         """Removes what is over; how many rows."""
 
+    async def forget_watches(self, older_than: timedelta) -> int:
+        """Removes watches of intake processes that are long gone; how many."""
+
     async def make_feed_partitions(self, days_ahead: int) -> int | None:
         """How many were made; None if the feed was too busy for it."""
 

@@ -283,6 +283,12 @@ DUPLICATES = Counter(
     'whose first call was taken; "mailstreams duplicates" lists them.',
     ["stage"],
 )
+INTAKE_REPORTS = Counter(
+    "mailstreams_intake_watch_reports_total",
+    "Reports of a process that takes in events, which policy resend-when-silent rests on: written, or failed (tried again in some "
+    "seconds). failed growing: PostgreSQL cannot be reached from this stage, and rows of that policy are held instead.",
+    ["stage", "outcome"],
+)
 CONTRADICTED = Counter(
     "mailstreams_outbox_contradicted_total",
     "Messages that a person settled as taken by SES, and whose call is now proven not to be: they were not sent. Any: see the "
@@ -502,6 +508,16 @@ SENDER_SUPPRESSION_AGE = Gauge(
     "mailstreams_sender_suppression_age_seconds",
     "Age of the newest heartbeat applied, of the owned partition that is furthest behind. Above sender_suppression_staleness_s "
     "nothing is sent: look at scheduler and relay.",
+)
+SENDER_SUPPRESSIONS_ANNOUNCED = Counter(
+    "mailstreams_sender_suppressions_announced_total",
+    "Recipients put into the feed again, since the last record of theirs in the topic was an older one (internal). Now and then "
+    "after a relay replaced its producer; without an end, look whether outbox_feed_seq went back.",
+)
+SENDER_REJOINS = Counter(
+    "mailstreams_sender_rejoins_total",
+    "Times the consumer group was joined anew since pointers waited and none was read (internal). A broker or coordinator "
+    "that answers some requests and not others.",
 )
 SENDER_SUPPRESSION_RECORDS = Counter(
     "mailstreams_sender_suppression_records_total",

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 STAGE: Final = "scheduler"
 BATCH: Final = 1000
 LONGEST_WAIT_S: Final = 20.0
+KEEP_WATCHES: Final = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,13 @@ class UnknownOutcomes:
                 )
         bound = min(rule.after, rule.when_silent_after)
         return 0.0 if done.rows == BATCH else self._slowly(bound.total_seconds())
+
+    async def forget_watches(self) -> float:
+        """Removes what the intake told longer ago than any silence lasts."""
+        await self._schedule.forget_watches(
+            max(KEEP_WATCHES, 2 * self._settings.resending.when_silent_after)
+        )
+        return LONGEST_WAIT_S
 
     def _slowly(self, bound_s: float) -> float:
         """How often something is looked at that happens after bound_s."""
