@@ -20,7 +20,9 @@ barred AS MATERIALIZED (
   SELECT s.recipient_key, s.tenant, s.lane, s.reason, s.created
   FROM suppression AS s
   WHERE s.recipient_key = ANY (ARRAY(
-      SELECT k FROM locked AS l CROSS JOIN LATERAL unnest(l.recipient_key || l.cc_keys || l.bcc_keys) AS k WHERE l.state = 'pending'))
+      SELECT l.recipient_key FROM locked AS l WHERE l.state = 'pending'
+      UNION ALL SELECT unnest(l.cc_keys) FROM locked AS l WHERE l.state = 'pending' AND l.cc_keys IS NOT NULL
+      UNION ALL SELECT unnest(l.bcc_keys) FROM locked AS l WHERE l.state = 'pending' AND l.bcc_keys IS NOT NULL))
     AND (s.expires IS NULL OR s.expires > statement_timestamp())
 ),
 wake_up AS MATERIALIZED (
@@ -52,10 +54,12 @@ judged AS MATERIALIZED (
         SELECT b.reason FROM barred AS b
         WHERE b.recipient_key = l.recipient_key AND b.tenant IN ('*', l.tenant) AND b.lane IN ('*', l.lane)
         ORDER BY b.created, b.reason LIMIT 1) END AS suppressed_by,
-      (SELECT w.due FROM wake_up AS w WHERE w.id = l.id AND w.why = 'retry' AND w.due > statement_timestamp()) AS retry_due,
-      (SELECT max(p.until) FROM paused AS p
+      CASE WHEN EXISTS (SELECT FROM wake_up) THEN (
+        SELECT w.due FROM wake_up AS w WHERE w.id = l.id AND w.why = 'retry' AND w.due > statement_timestamp()) END AS retry_due,
+      CASE WHEN EXISTS (SELECT FROM paused) THEN (
+        SELECT max(p.until) FROM paused AS p
         WHERE p.scope = 'account' OR (p.scope = 'tenant' AND p.value = lower(l.tenant)) OR (p.scope = 'lane' AND p.value = l.lane)
-          OR (p.scope = 'sender' AND p.value IN (lower(l.sender), lower(split_part(l.sender, '@', 2))))) AS paused_until,
+          OR (p.scope = 'sender' AND p.value IN (lower(l.sender), lower(split_part(l.sender, '@', 2))))) END AS paused_until,
       CASE WHEN l.cc_keys IS NOT NULL OR l.bcc_keys IS NOT NULL THEN ARRAY(
         SELECT DISTINCT b.recipient_key FROM barred AS b
         WHERE b.recipient_key = ANY (l.cc_keys || l.bcc_keys) AND b.tenant IN ('*', l.tenant) AND b.lane IN ('*', l.lane)) END AS left_out
@@ -99,13 +103,11 @@ unneeded AS (
     CROSS JOIN LATERAL (SELECT d.ctid AS place FROM email_due AS d WHERE d.id = w.id FOR UPDATE SKIP LOCKED) AS f))
 ),
 -- What should have moved and did not was newer.
-answer AS MATERIALIZED (
-  SELECT j.id, CASE WHEN m.id IS NULL AND j.verdict IN ('claimed', 'suppressed', 'expired') THEN 'busy' ELSE j.verdict END AS verdict,
-    j.tenant, j.lane, j.send_after, j.retry_due, j.paused_until, m.attempt_id, m.attempts, m.recipient, m.recipient_key, m.cc, m.cc_keys, m.bcc,
-    m.bcc_keys, m.left_out, m.sender, m.reply_to, m.subject, m.text, m.html, m.template, m.template_version, m.variables, m.headers, m.tags,
-    m.traceparent
+left_alone AS MATERIALIZED (
+  SELECT j.id, j.tenant, j.lane, j.send_after, j.retry_due, j.paused_until,
+    CASE WHEN j.verdict IN ('claimed', 'suppressed', 'expired') THEN 'busy' ELSE j.verdict END AS verdict
   FROM judged AS j
-  LEFT JOIN moved AS m ON m.id = j.id
+  WHERE NOT EXISTS (SELECT FROM moved AS m WHERE m.id = j.id)
 ),
 -- What could not be locked: as the snapshot of this statement shows it.
 missed AS MATERIALIZED (
@@ -127,7 +129,7 @@ waiting AS MATERIALIZED (
       WHEN 'paused' THEN least(a.paused_until, statement_timestamp() + interval '30 seconds')
       ELSE statement_timestamp() + interval '1 second'
     END AS due
-  FROM answer AS a WHERE a.verdict IN ('early', 'paused', 'busy')
+  FROM left_alone AS a WHERE a.verdict IN ('early', 'paused', 'busy')
   UNION ALL
   SELECT n.id, n.tenant, n.lane, 'busy', statement_timestamp() + interval '1 second' FROM missed AS n WHERE n.verdict = 'busy'
 ),
@@ -140,10 +142,10 @@ noted AS (
   ORDER BY w.id
   ON CONFLICT (id) DO UPDATE SET due = least(d.due, excluded.due)
 )
-SELECT a.id, a.verdict, a.attempt_id, a.attempts, a.tenant, a.lane, a.recipient, a.recipient_key, a.cc, a.cc_keys, a.bcc, a.bcc_keys, a.left_out,
-  a.sender, a.reply_to, a.subject, a.text, a.html, a.template, a.template_version, a.variables, a.headers, a.tags, a.traceparent
-FROM answer AS a
+SELECT m.id, m.verdict, m.attempt_id, m.attempts, m.tenant, m.lane, m.recipient, m.recipient_key, m.cc, m.cc_keys, m.bcc, m.bcc_keys, m.left_out,
+  m.sender, m.reply_to, m.subject, m.text, m.html, m.template, m.template_version, m.variables, m.headers, m.tags, m.traceparent
+FROM moved AS m
 UNION ALL
 SELECT n.id, n.verdict, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
   NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM missed AS n
+FROM (SELECT a.id, a.verdict FROM left_alone AS a UNION ALL SELECT m.id, m.verdict FROM missed AS m) AS n
