@@ -7,30 +7,42 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import devservers
-from crash.campaign import Goal, State
+from crash.campaign import Goal, State, commit_of_code
 from crash.campaign import run as run_campaign
 from crash.control import NotWorking
+from crash.focus import Found, find
+from crash.mutations import MUTATIONS
+from crash.report import write_report
 from crash.rounds import Round, Rounds
 from crash.running import servers, system
-from crash.scenario import Mix
+from crash.scenario import Mix, Scenario
+from crash.shrinking import shrink
 from crash.story import tell
+from crash.system import LocalServers, System
 
 _SHOWN = 3
+REPORT = Path(__file__).resolve().parent.parent / "docs" / "proof.md"
 
 
-def main() -> int:
-    options = _options()
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    scratch = Path(tempfile.mkdtemp(prefix="mailstreams-crash-"))
     try:
-        return asyncio.run(_campaign(options))
+        return asyncio.run(_run(options, scratch))
     except (NotWorking, devservers.DevServersError) as error:
         print(f"crash: {error}", file=sys.stderr)
         return 2
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m crash", description=__doc__)
     add = parser.add_argument
     add("--messages", type=int, default=200_000, help="at least so many")
@@ -39,16 +51,35 @@ def _options() -> argparse.Namespace:
     add("--seed", type=int, default=1)
     add("--per-second", type=float, default=120.0, help="messages that are committed a second")
     add("--resume", type=Path, metavar="FOLDER", help="keeps the counts there, and adds to them")
-    return parser.parse_args()
+    add("--report", action="store_true", help="writes docs/proof.md")
+    add("--tries", type=int, default=12, help="of replays that make a failure shorter; 0: none")
+    add("--replay", type=Path, metavar="FILE", help="one round as the file says")
+    names = ", ".join(MUTATIONS)
+    add("--mutation", metavar="NAME", help=f"puts a fault in and has to find it: {names}, or all")
+    return parser.parse_args(arguments)
 
 
-async def _campaign(options: argparse.Namespace) -> int:
+async def _run(options: argparse.Namespace, scratch: Path) -> int:
+    if options.mutation not in (None, "all", *MUTATIONS):
+        raise NotWorking(f"there is no mutation {options.mutation!r}: {', '.join(MUTATIONS)}")
+    print("starting PostgreSQL and Kafka", flush=True)
+    async with servers(scratch) as (started, port):
+        if options.mutation is not None:
+            return await _mutations(options, started, port)
+        if options.replay is not None:
+            return await _replay(options, started, port)
+        return await _campaign(options, started, port)
+
+
+# The three things that it does ---------------------------------------------------------------------------------------
+
+
+async def _campaign(options: argparse.Namespace, started: LocalServers, port: int) -> int:
     folder: Path | None = options.resume
     state = _state(options, folder)
     goal = Goal(messages=options.messages, kills=options.kills, minutes=options.minutes)
-    scratch = Path(tempfile.mkdtemp(prefix="mailstreams-crash-"))
-    print(f"starting PostgreSQL and Kafka; seed {state.seed}")
-    async with servers(scratch) as (started, port), system(started, port, name="crash") as made:
+    print(f"seed {state.seed}, round {state.next_round}, commit {commit_of_code()}", flush=True)
+    async with system(started, port, name="crash") as made:
         broken = await run_campaign(
             Rounds(made),
             state,
@@ -58,12 +89,76 @@ async def _campaign(options: argparse.Namespace) -> int:
             told=_progress,
             folder=folder,
         )
-        if broken is not None:
-            kept = _keep(made.directory, broken)
-            tell(broken, kept)
-    shutil.rmtree(scratch, ignore_errors=True)
+        kept = None if broken is None else _keep(made, broken)
+    if options.report:
+        write_report(REPORT, campaign=state)
+    if broken is not None and kept is not None:
+        tell(broken, kept)
+        await _shorten(broken, started, port, kept, tries=options.tries)
     print(json.dumps(state.last_line))
     return 0 if state.holds else 1
+
+
+async def _mutations(options: argparse.Namespace, started: LocalServers, port: int) -> int:
+    names = list(MUTATIONS) if options.mutation == "all" else [options.mutation]
+    results: list[Found] = []
+    for name in names:
+        async with system(started, port, name="mutant", mutation=name) as made:
+            found, last = await find(Rounds(made), name, seed=options.seed)
+        results.append(found)
+        verdict = "found" if found.kinds else "NOT FOUND"
+        print(
+            f"{name}: {verdict} after {found.seconds:g} s, {found.rounds} rounds, as {found.kinds}"
+        )
+        print(f"  {found.example}", flush=True)
+        if len(names) == 1:
+            _progress(last)
+    if options.report:
+        write_report(REPORT, mutations=results)
+    missed = [found.mutation for found in results if not found.kinds]
+    print(json.dumps({"mutations": [asdict(r) for r in results], "missed": missed}))
+    return 1 if missed else 0
+
+
+async def _replay(options: argparse.Namespace, started: LocalServers, port: int) -> int:
+    scenario = Scenario.read(options.replay)
+    done = await _once(scenario, started, port)
+    _progress(done)
+    print(json.dumps(_line(done)))
+    return 0 if done.holds else 1
+
+
+async def _once(scenario: Scenario, started: LocalServers, port: int) -> Round:
+    async with system(started, port, name="replay", mutation=scenario.mutation) as made:
+        done = await Rounds(made).run(scenario)
+        if not done.holds:
+            tell(done, _keep(made, done))
+    return done
+
+
+async def _shorten(
+    broken: Round, started: LocalServers, port: int, kept: Path, *, tries: int
+) -> None:
+    kinds = broken.kinds
+
+    async def fails(scenario: Scenario) -> bool:
+        async with system(started, port, name="shrink", mutation=scenario.mutation) as made:
+            again = await Rounds(made).run(scenario)
+        same = bool(kinds & again.kinds)
+        print(
+            f"  {len(scenario.disturbances)} disturbances, {scenario.messages} messages: {'fails' if same else 'holds'}",
+            flush=True,
+        )
+        return same
+
+    if tries > 0:
+        print(f"making the scenario shorter, at most {tries} tries", flush=True)
+        short = await shrink(broken.scenario, fails, tries=tries)
+        short.write(kept / "short-scenario.json")
+        print(f"python -m crash --replay {kept / 'short-scenario.json'}")
+
+
+# Telling --------------------------------------------------------------------------------------------------------------
 
 
 def _state(options: argparse.Namespace, folder: Path | None) -> State:
@@ -86,12 +181,16 @@ def _progress(done: Round) -> None:
         print(f"  {offence.kind}: {offence.outbox_id or ''} {offence.words}")
 
 
-def _keep(directory: Path, broken: Round) -> Path:
+def _line(done: Round) -> dict[str, Any]:
+    return {"kills": done.kills, **done.verdict.numbers, "seed": done.scenario.seed}
+
+
+def _keep(made: System, broken: Round) -> Path:
     """The evidence, where nothing removes it."""
     kept = Path(tempfile.mkdtemp(prefix="mailstreams-crash-evidence-"))
-    shutil.copytree(directory / "workers", kept / "workers")
-    shutil.copy(directory / "simulator.log", kept)
-    broken.scenario.write(kept / "scenario.json")
+    shutil.copytree(made.directory / "workers", kept / "workers")
+    shutil.copy(made.directory / "simulator.log", kept)
+    replace(broken.scenario, mutation=made.mutation).write(kept / "scenario.json")
     (kept / "disturbances.log").write_text("\n".join(broken.log) + "\n", encoding="utf-8")
     return kept
 

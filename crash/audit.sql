@@ -6,6 +6,7 @@ CREATE TABLE crash_audit.change (
   n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at timestamptz NOT NULL DEFAULT clock_timestamp(),
   xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  by_whom text NOT NULL DEFAULT current_setting('application_name'),
   outbox_id uuid NOT NULL,
   was text NOT NULL,
   state text NOT NULL,

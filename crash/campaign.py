@@ -40,7 +40,7 @@ class State:
         self.counts.update(done.counts)
         self.points.update(done.points)
         self.commits[commit] += done.kills
-        if not done.verdict.holds or done.stopped:
+        if not done.holds:
             self.failed_rounds.append(done.scenario.number)
 
     @property
@@ -139,7 +139,7 @@ async def run(
         if folder is not None:
             state.write(folder)
         told(done)
-        if not done.verdict.holds or done.stopped:
+        if not done.holds:
             return done
     return None
 

@@ -16,7 +16,7 @@ from demo.system import SALT
 from streams.domain.addresses import recipient_key
 
 _ROWS: Final = "SELECT id, state, reason, dedup_key, recipient_key, tenant, lane FROM email_outbox WHERE id >= $1"
-_CHANGES: Final = "SELECT at, xid::text, outbox_id, was, state, token, next_token, reason, snapshot::text FROM crash_audit.change ORDER BY n"
+_CHANGES: Final = "SELECT at, xid::text, by_whom, outbox_id, was, state, token, next_token, reason, snapshot::text FROM crash_audit.change ORDER BY n"
 _SUPPRESSIONS: Final = "SELECT xid::text, made, recipient_key, tenant, lane, reason FROM crash_audit.suppression ORDER BY n"
 _EVENTS: Final = "SELECT outbox_id, recipient_key, type FROM email_event WHERE outbox_id >= $1 OR outbox_id IS NULL"
 _OUTCOMES: Final = "SELECT * FROM recipient_outcome WHERE outbox_id >= $1"
@@ -89,9 +89,9 @@ class Books:
         keys = tuple(self.key(address) for address in line["recipients"])
         return Call(line["outbox"], line["attempt"], keys, at)
 
-    async def facts_missing(self, first: UUID) -> bool:
-        """Whether PostgreSQL still lacks facts of the ledger."""
-        return bool(await self._facts(first, await self._system.ledger(self._seen)))
+    async def facts_missing(self, first: UUID) -> int:
+        """How many kinds of facts of the ledger PostgreSQL still lacks, or has too many of."""
+        return len(await self._facts(first, await self._system.ledger(self._seen)))
 
     async def _facts(self, first: UUID, ledger: Sequence[Mapping[str, Any]]) -> list[str]:
         database = self._system.database
@@ -137,6 +137,7 @@ def _change(row: Any) -> Change:
     return Change(
         row["at"].timestamp(),
         int(row["xid"]),
+        row["by_whom"],
         str(row["outbox_id"]),
         row["was"],
         row["state"],

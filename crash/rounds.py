@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -25,10 +26,8 @@ _OPEN: Final = (
     "SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'sending') AS sending, "
     "count(*) FILTER (WHERE state = 'ambiguous') AS ambiguous FROM email_outbox WHERE id >= $1"
 )
-# Rows that wait, and everything by which they could be woken.
-_ASLEEP: Final = "SELECT count(*) FROM email_outbox AS o WHERE o.id >= $1 AND o.state = 'pending' AND NOT EXISTS (SELECT FROM email_due AS d WHERE d.id = o.id)"
-# A pending row without a wake-up whose pointer has not come after so long has been lost.
-_ASLEEP_S: Final = 15.0
+# Longer than a lease and the patience of the operator: what has not moved for so long never will.
+_STILL_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +43,16 @@ class Round:
     seconds: float
     log: list[str]
     stopped: str | None
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict.holds and self.stopped is None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Which promises were broken."""
+        stopped = ("stopped",) if self.stopped else ()
+        return frozenset((*(o.kind for o in self.verdict.offences), *stopped))
 
 
 class Rounds:
@@ -94,22 +103,31 @@ class Rounds:
     async def _quiet(self, first: UUID) -> str | None:
         """Waits until everything has ended; why not, if it never will."""
         deadline = time.monotonic() + QUIET_S
-        asleep_since: float | None = None
-        while time.monotonic() < deadline:
+        before: object = None
+        same_since = time.monotonic()
+        while True:
             await asyncio.sleep(0.5)
-            found = await self._system.database.fetchrow(_OPEN, first)
-            if found is not None and not any(found.values()):
-                state: dict[str, Any] = await self._system.simulator_state()
-                if not state["events"]["pending"] and not await self._books.facts_missing(first):
-                    return None
-            asleep = await self._asleep(first, found)
-            asleep_since = (asleep_since or time.monotonic()) if asleep else None
-            if asleep_since is not None and time.monotonic() - asleep_since > _ASLEEP_S:
-                return f"{asleep} pending rows have no wake-up, and no pointer comes"
-        return f"not everything had ended after {QUIET_S:g} s"
+            left = await self._left(first)
+            if not any(left.values()):
+                return None
+            if left != before:
+                before, same_since = left, time.monotonic()
+            now = time.monotonic()
+            if now - same_since > _STILL_S:
+                return f"nothing moves any more, and there is left: {_told(left)}"
+            if now > deadline:
+                return f"not everything had ended after {QUIET_S:g} s: {_told(left)}"
 
-    async def _asleep(self, first: UUID, found: Any) -> int:
-        """Pending rows that nothing will wake, as far as the tables show, when nothing else is under way."""
-        if not found["pending"] or found["sending"]:
-            return 0
-        return int(await self._system.database.fetchval(_ASLEEP, first))
+    async def _left(self, first: UUID) -> dict[str, int]:
+        """What has not ended yet."""
+        found = await self._system.database.fetchrow(_OPEN, first)
+        left = dict(found or {})
+        state: dict[str, Any] = await self._system.simulator_state()
+        left["events to come"] = state["events"]["pending"]
+        if not any(left.values()):
+            left["facts"] = await self._books.facts_missing(first)
+        return left
+
+
+def _told(left: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in left.items() if count)

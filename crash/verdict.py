@@ -18,6 +18,9 @@ MAKES: Final = {
     "misconfigured": frozenset({"pending"}),
     "released": frozenset({"pending"}),
 }
+SENDER: Final = "mailstreams sender"
+# A sender claims what is pending, and writes the outcome of what it claimed; it moves nothing else.
+_OF_SENDERS: Final = ("pending", "sending")
 # Each of these has to be zero.
 ZERO: Final = (
     "lost", "sent_twice", "sent_to_suppressed", "stale_writes", "pending_at_end", "ambiguous_at_end", "sent_uncommitted",
@@ -43,6 +46,7 @@ class Change(NamedTuple):
 
     at: float
     xid: int
+    by_whom: str
     outbox_id: str
     was: str
     state: str
@@ -245,6 +249,11 @@ def _stale_writes(found: Evidence) -> Iterator[Offence]:
     for change in found.changes:
         if change.state == "sending":
             claimed_at[change.next_token] = change.at
+        if change.by_whom == SENDER and change.was not in _OF_SENDERS:
+            words = (
+                f"was moved from {change.was} to {change.state} by a sender that had no claim on it"
+            )
+            yield Offence("stale_writes", change.outbox_id, words)
         if change.was != "sending" or change.token is None:
             continue
         attempt = found.attempts.get(change.token, Attempt())
