@@ -65,6 +65,20 @@ AS $$
 $$;
 COMMENT ON FUNCTION are_mail_tags(jsonb) IS 'At most five e-mail tags as SES takes them; attempt, outbox, tenant and traceparent are ours.';
 
+CREATE FUNCTION are_attachments(attachments jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+  SELECT CASE WHEN jsonb_typeof(attachments) <> 'array' OR jsonb_array_length(attachments) > 20 THEN false ELSE (
+    SELECT coalesce(bool_and(CASE WHEN jsonb_typeof(a) <> 'object' THEN false ELSE coalesce(
+      a - ARRAY['url', 'name', 'type', 'sha256', 'size', 'content_id'] = '{}'
+      AND a ->> 'url' ~ '^(https|s3|file)://[!-~]+$' AND length(a ->> 'url') <= 2000
+      AND a ->> 'name' ~ '^[^[:cntrl:]/\\]+$' AND length(a ->> 'name') <= 255
+      AND a ->> 'sha256' ~ '^[0-9a-f]{64}$'
+      AND jsonb_typeof(a -> 'size') = 'number' AND a ->> 'size' ~ '^[1-9][0-9]{0,7}$', false) END), true)
+    FROM jsonb_array_elements(attachments) AS a) END
+$$;
+COMMENT ON FUNCTION are_attachments(jsonb) IS 'At most 20 references to files: url (https, s3 or file), name, sha256 in hexadecimal, size in bytes; optional type and content_id.';
+
 -- The recipient key ----------------------------------------------------------------------------------------------
 
 -- One row: the salt as the two pads of HMAC-SHA-256, so that no extension is needed. Only the owner reads it.
@@ -163,6 +177,7 @@ CREATE TABLE email_outbox (
   template_version integer,
   variables jsonb,
   headers jsonb,
+  attachments jsonb,
   tags jsonb,
   send_after timestamptz,
   expires_at timestamptz,
@@ -181,7 +196,8 @@ ALTER TABLE email_outbox
   ALTER COLUMN text SET COMPRESSION lz4,
   ALTER COLUMN html SET COMPRESSION lz4,
   ALTER COLUMN variables SET COMPRESSION lz4,
-  ALTER COLUMN headers SET COMPRESSION lz4;
+  ALTER COLUMN headers SET COMPRESSION lz4,
+  ALTER COLUMN attachments SET COMPRESSION lz4;
 -- Serves enqueue_email: a second row of the same tenant and dedup key is not made.
 CREATE UNIQUE INDEX email_outbox_dedup ON email_outbox (tenant, dedup_key) WHERE dedup_key IS NOT NULL;
 
@@ -236,6 +252,7 @@ DECLARE
     WHEN NOT NEW.template ~ '^[A-Za-z0-9_-]{1,64}$' THEN 'template_name_has_1_to_64_of_letters_digits_underscore_hyphen'
     WHEN NOT (jsonb_typeof(NEW.variables) = 'object' AND octet_length(NEW.variables::text) <= 262144) THEN 'variables_are_an_object_of_at_most_262144_bytes'
     WHEN NOT are_mail_headers(NEW.headers) THEN 'headers_are_at_most_15_one_line_ascii_values'
+    WHEN NOT are_attachments(NEW.attachments) THEN 'attachments_are_at_most_20_of_url_name_sha256_size'
     WHEN NOT are_mail_tags(NEW.tags) THEN 'tags_are_at_most_5_of_letters_digits_underscore_hyphen'
     WHEN NOT (NEW.send_after >= '1970-01-01Z' AND NEW.send_after < '9999-12-31Z') THEN 'send_after_is_between_1970_and_9999'
     WHEN NOT (NEW.expires_at >= '1970-01-01Z' AND (NEW.expires_at < '9999-12-31Z' OR NEW.expires_at = 'infinity')) THEN 'expires_at_is_between_1970_and_9999_or_infinity'
@@ -253,7 +270,7 @@ END
 $$;
 -- After "complete" in the order of names, so that it sees what will be stored.
 CREATE TRIGGER content BEFORE INSERT OR UPDATE OF id, tenant, lane, dedup_key, recipient, cc, bcc, sender, reply_to, subject, text, html,
-  template, template_version, variables, headers, tags, send_after, expires_at, traceparent
+  template, template_version, variables, headers, attachments, tags, send_after, expires_at, traceparent
 ON email_outbox FOR EACH ROW EXECUTE FUNCTION email_outbox_check_content();
 
 -- The keys belong to the addresses, the lane to the topic, the time to the wake-up: none of them changes once it is told.
@@ -831,7 +848,8 @@ CREATE FUNCTION enqueue_email(
   template text DEFAULT NULL, variables jsonb DEFAULT NULL, tenant text DEFAULT 'default', lane text DEFAULT 'transactional',
   dedup_key text DEFAULT NULL, send_after timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
   cc text[] DEFAULT NULL, bcc text[] DEFAULT NULL, reply_to text DEFAULT NULL, headers jsonb DEFAULT NULL,
-  tags jsonb DEFAULT NULL, traceparent text DEFAULT NULL, template_version integer DEFAULT NULL, on_ambiguous text DEFAULT 'hold'
+  tags jsonb DEFAULT NULL, traceparent text DEFAULT NULL, template_version integer DEFAULT NULL, on_ambiguous text DEFAULT 'hold',
+  attachments jsonb DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 AS $$
@@ -840,11 +858,11 @@ DECLARE
   made uuid;
 BEGIN
   INSERT INTO email_outbox (recipient, sender, subject, text, html, template, template_version, variables, tenant, lane,
-    dedup_key, send_after, expires_at, cc, bcc, reply_to, headers, tags, traceparent, on_ambiguous)
+    dedup_key, send_after, expires_at, cc, bcc, reply_to, headers, tags, traceparent, on_ambiguous, attachments)
   VALUES (enqueue_email.recipient, enqueue_email.sender, enqueue_email.subject, body_text, body_html, enqueue_email.template,
     enqueue_email.template_version, enqueue_email.variables, enqueue_email.tenant, enqueue_email.lane, enqueue_email.dedup_key,
     enqueue_email.send_after, enqueue_email.expires_at, enqueue_email.cc, enqueue_email.bcc, enqueue_email.reply_to,
-    enqueue_email.headers, enqueue_email.tags, enqueue_email.traceparent, enqueue_email.on_ambiguous)
+    enqueue_email.headers, enqueue_email.tags, enqueue_email.traceparent, enqueue_email.on_ambiguous, enqueue_email.attachments)
   ON CONFLICT (tenant, dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
   RETURNING id INTO made;
   IF made IS NULL THEN

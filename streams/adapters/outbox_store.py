@@ -10,6 +10,7 @@ import orjson
 
 from streams.adapters.postgres import Database
 from streams.domain.addresses import RecipientKey
+from streams.domain.attachments import Attachment, read_attachments
 from streams.domain.attempts import (
     AttemptId,
     Claim,
@@ -230,7 +231,12 @@ def _email(row: asyncpg.Record) -> Email:
         headers=_json("headers", row["headers"]),
         tags=_json("tags", row["tags"]),
         traceparent=row["traceparent"],
+        attachments=_attachments(row["attachments"]),
     )
+
+
+def _attachments(text: str | None) -> tuple[Attachment, ...]:
+    return () if text is None else read_attachments(orjson.loads(text))
 
 
 def _kept(

@@ -8,6 +8,7 @@ from typing import Any, NewType
 from uuid import UUID
 
 from streams.domain.addresses import RecipientKey
+from streams.domain.attachments import Attachment
 from streams.domain.topics import Lane
 
 AttemptId = NewType("AttemptId", UUID)
@@ -103,6 +104,7 @@ class Email:
     headers: Mapping[str, str]
     tags: Mapping[str, str]
     traceparent: str | None
+    attachments: tuple[Attachment, ...] = ()
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -1,10 +1,13 @@
 """The body of SES v2 SendEmail for a claimed row. What SES would refuse is refused here, with what to change."""
 
+import base64
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
+from streams.domain.attachments import Attachment
 from streams.domain.attempts import Email
 from streams.domain.errors import BadMessage
 from streams.domain.templates import Content
@@ -26,16 +29,25 @@ def own_content(email: Email) -> Content:
     return Content(subject=email.subject, text=email.text, html=email.html)
 
 
-def send_email_body(email: Email, content: Content, *, configuration_set: str) -> bytes:
-    """The JSON that is signed and posted, always with the configuration set and our tags."""
-    _check_size(content)
+def send_email_body(
+    email: Email,
+    content: Content,
+    *,
+    configuration_set: str,
+    ses_tenant: str | None = None,
+    files: Sequence[bytes] = (),
+) -> bytes:
+    """The JSON that is signed and posted, always with the configuration set and our tags. files: of email.attachments, in order."""
+    _check_size(content, files)
     body: dict[str, Any] = {
         "FromEmailAddress": _one_line(email.sender, "sender"),
         "Destination": _destination(email),
-        "Content": {"Simple": _simple(email, content)},
+        "Content": {"Simple": _simple(email, content, files)},
         "EmailTags": _tags(email),
         "ConfigurationSetName": configuration_set,
     }
+    if ses_tenant is not None:
+        body["TenantName"] = ses_tenant
     if email.reply_to is not None:
         body["ReplyToAddresses"] = [_one_line(email.reply_to, "reply_to")]
     try:
@@ -59,7 +71,7 @@ def _destination(email: Email) -> dict[str, list[str]]:
     }
 
 
-def _simple(email: Email, content: Content) -> dict[str, Any]:
+def _simple(email: Email, content: Content, files: Sequence[bytes]) -> dict[str, Any]:
     parts = {"Text": content.text, "Html": content.html}
     simple: dict[str, Any] = {
         "Subject": _data(_one_line(content.subject, "subject")),
@@ -67,7 +79,23 @@ def _simple(email: Email, content: Content) -> dict[str, Any]:
     }
     if email.headers:
         simple["Headers"] = [_header(name, value) for name, value in email.headers.items()]
+    if email.attachments:
+        simple["Attachments"] = [
+            _file(attachment, data)
+            for attachment, data in zip(email.attachments, files, strict=True)
+        ]
     return simple
+
+
+def _file(attachment: Attachment, data: bytes) -> dict[str, str]:
+    file = {
+        "FileName": attachment.name,
+        "ContentType": attachment.type,
+        "ContentDisposition": "ATTACHMENT" if attachment.content_id is None else "INLINE",
+        "ContentTransferEncoding": "BASE64",
+        "RawContent": base64.b64encode(data).decode("ascii"),
+    }
+    return file if attachment.content_id is None else file | {"ContentId": attachment.content_id}
 
 
 def _data(text: str) -> dict[str, str]:
@@ -102,11 +130,10 @@ def _one_line(text: str, field: str) -> str:
     return text
 
 
-def _check_size(content: Content) -> None:
-    size = sum(
-        len(part.encode("utf-8", "replace")) for part in (content.text, content.html) if part
-    )
+def _check_size(content: Content, files: Sequence[bytes]) -> None:
+    parts = [part.encode("utf-8", "replace") for part in (content.text, content.html) if part]
+    size = sum(map(len, (*parts, *files)))
     if size > LARGEST_BODY:
         raise BadMessage(
-            f"text and html have {size} bytes, SES takes at most {LARGEST_BODY} before base64: shorten them"
+            f"text, html and attachments have {size} bytes, SES takes at most {LARGEST_BODY} before base64: shorten them"
         )
