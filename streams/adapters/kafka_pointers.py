@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import (
     CommitFailedError,
@@ -18,9 +20,10 @@ from aiokafka.errors import (
 )
 
 from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of
-from streams.domain.errors import Unavailable
+from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.domain.topics import Lane, Topics
+from streams.ports.sender import Place
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ _MOVED_ON: Final = (
     UnknownMemberIdError,
 )
 _STOP_S: Final = 5.0
+_POSITION_S: Final = 1.0
 
 OnChange = Callable[[frozenset[int]], Awaitable[None]]
 
@@ -52,13 +56,20 @@ class KafkaPointers:
         client_id: str,
         session_timeout_s: float = 10.0,
         max_poll_interval_s: float = 60.0,
+        instance_id: str | None = None,
     ) -> None:
+        """With an instance id the membership is static: see GroupInstance."""
         self._bootstrap_servers = bootstrap_servers
         self._client_id = client_id
         self._session_timeout_ms = int(session_timeout_s * 1000)
         self._max_poll_interval_ms = int(max_poll_interval_s * 1000)
         self._group = f"{topics.prefix}sender"
         self._lanes = {topics.outbox(lane): lane for lane in Lane}
+        self._instance = (
+            None
+            if instance_id is None
+            else GroupInstance(bootstrap_servers, self._group, instance_id)
+        )
         self._consumer: AIOKafkaConsumer | None = None
         self._lag = LagGauge("sender")
 
@@ -67,9 +78,11 @@ class KafkaPointers:
         both get all partition numbers, and neither may raise."""
         if self._consumer is not None:
             return
+        instance = self._instance
         consumer = AIOKafkaConsumer(
             **client_options(self._bootstrap_servers, self._client_id),
             group_id=self._group,
+            group_instance_id=None if instance is None else instance.id,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             partition_assignment_strategy=(RangePartitionAssignor,),
@@ -82,7 +95,8 @@ class KafkaPointers:
         try:
             async with kafka_errors():
                 await consumer.start()
-                consumer.subscribe(list(self._lanes), listener=_Listener(on_revoked, on_assigned))
+                listener = _Listener(on_revoked, on_assigned, instance)
+                consumer.subscribe(list(self._lanes), listener=listener)
         except BaseException:
             await _close(consumer)
             raise
@@ -100,6 +114,9 @@ class KafkaPointers:
                     )
             except TimeoutError:  # a rebalance is under way: nothing is given out until it ends
                 return []
+            except asyncio.CancelledError:
+                self._check_instance()  # the coordination was ended by the listener
+                raise
         self._lag.read(consumer, found)
         return [record_of(record) for records in found.values() for record in records]
 
@@ -130,27 +147,113 @@ class KafkaPointers:
                 return False
         return True
 
+    async def places(self) -> list[Place]:
+        """Where our partitions stand. Unavailable if Kafka does not answer, also where none is ours."""
+        consumer = self._started()
+        async with kafka_errors(), asyncio.timeout(_STOP_S):
+            mine = consumer.assignment()
+            asked = mine or {KafkaPartition(next(iter(self._lanes)), 0)}
+            ends = await consumer.end_offsets(list(asked))
+            places = []
+            for tp in mine & consumer.assignment():
+                with suppress(IllegalStateError, TimeoutError):
+                    async with asyncio.timeout(_POSITION_S):
+                        position = await consumer.position(tp)
+                    lane = self._lanes[tp.topic]
+                    places.append(Place(lane, TopicPartition(*tp), position, ends[tp]))
+            return places
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each lane's topic has, as far as that is known."""
+        if self._consumer is None:
+            return {}
+        found = {name: self._consumer.partitions_for_topic(name) for name in self._lanes}
+        return {name: len(partitions) for name, partitions in found.items() if partitions}
+
     async def stop(self) -> None:
-        """Leaves the group. Idempotent."""
+        """Leaves the group, unless the membership is static. Idempotent."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await _close(consumer)
 
+    def _check_instance(self) -> None:
+        if self._instance is not None and self._instance.taken_over:
+            raise Misconfigured(
+                f"another process is {self._instance.id} in the group {self._group}, so this one stops: give each sender a "
+                "MAILSTREAMS_SENDER_INSTANCE_ID of its own, or let it be none"
+            )
+
     def _started(self) -> AIOKafkaConsumer:
+        self._check_instance()
         if self._consumer is None:
             raise Unavailable("Kafka: the consumer of pointers is not connected")
         return self._consumer
 
 
+class GroupInstance:
+    """A name in the group that survives restarts (KIP-345): who comes back under it within the session time-out gets its
+    partitions at once, without a rebalance, and whoever still has it is out.
+
+    aiokafka does not tell the two reasons apart for which a member is unknown: its session ran out, or somebody else has
+    its name. The second would be a fight without an end. So the group is asked: the broker makes the id of a static member
+    of its name and a UUID.
+    """
+
+    def __init__(self, bootstrap_servers: str, group: str, instance_id: str) -> None:
+        self.id = instance_id
+        self.taken_over = False
+        self._bootstrap_servers = bootstrap_servers
+        self._group = group
+        self._member: str | None = None
+
+    async def joined(self) -> None:
+        """Remembers who we are."""
+        with suppress(Unavailable):
+            self._member = await self._holder()
+
+    async def look(self) -> bool:
+        """Whether somebody else has our name now. Kafka being away is no reason to think so."""
+        with suppress(Unavailable):
+            holder = await self._holder()
+            self.taken_over = None not in (holder, self._member) and holder != self._member
+        return self.taken_over
+
+    async def _holder(self) -> str | None:
+        admin = AIOKafkaAdminClient(
+            **client_options(self._bootstrap_servers, "mailstreams-sender-instance"),
+            request_timeout_ms=int(_STOP_S * 1000),
+        )
+        async with kafka_errors(), asyncio.timeout(_STOP_S):
+            try:
+                await admin.start()
+                answers = await admin.describe_consumer_groups([self._group])
+            finally:
+                await admin.close()
+        members = [m[0] for answer in answers for group in answer.groups for m in group[5]]
+        ours = re.compile(re.escape(self.id) + "-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+        return next((member for member in members if ours.fullmatch(member)), None)
+
+
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, on_revoked: OnChange, on_assigned: OnChange) -> None:
+    def __init__(
+        self, on_revoked: OnChange, on_assigned: OnChange, instance: GroupInstance | None
+    ) -> None:
         self._on_revoked = on_revoked
         self._on_assigned = on_assigned
+        self._instance = instance
 
     async def on_partitions_revoked(self, revoked: Iterable[KafkaPartition]) -> None:
         await self._on_revoked(_numbers(revoked))
+        if self._instance is not None and await self._instance.look():
+            # aiokafka would join again now, whatever this raises, and throw the other one out.
+            task = asyncio.current_task()
+            if task is not None:
+                task.cancel()
+            await asyncio.sleep(0)
 
     async def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
+        if self._instance is not None:
+            await self._instance.joined()
         await self._on_assigned(_numbers(assigned))
 
 

@@ -1,6 +1,7 @@
 """What an operator does with suppressions in PostgreSQL: each method one transaction."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -119,6 +120,26 @@ class SuppressionAdmin:
             )
         counts = {} if row is None else dict(row)
         return Imported(**counts, left_out=left_out())
+
+    async def announced(self, *, after: str, limit: int) -> list[RecipientKey]:
+        """Recipients of whom the feed has ever told something, in the order of their keys."""
+        rows = await self._database.rows("read_announced", after, limit)
+        return [RecipientKey(row["recipient_key"]) for row in rows]
+
+    async def announce_again(self, keys: Sequence[RecipientKey]) -> None:
+        """What is in force of each into the feed, a tombstone where nothing is."""
+        await self._database.rows("announce_suppressions", list(keys), 0)
+
+    async def told_again(self, heartbeats: Sequence[str]) -> None:
+        """Says in each partition that everything was told again."""
+        await self._database.rows("insert_republished", list(heartbeats))
+
+    async def note_republish(
+        self, by: By, key: RecipientKey | None, detail: Mapping[str, object]
+    ) -> None:
+        """Who had what told again, and why."""
+        text = json.dumps(detail)
+        await self._database.rows("insert_republish", by.whom, by.why, key, text)
 
     async def request_provider_import(self, scope: str) -> None:
         await self._database.rows("request_provider_import", scope)

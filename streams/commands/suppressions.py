@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from streams.commands.republish import republish
 from streams.commands.running import Json, run_async
 from streams.domain.address_lists import (
     BadLine,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Lists, adds, lifts and imports suppressions.",
+    help="Lists, adds, lifts, imports and republishes suppressions.",
 )
 
 # A file of millions is one statement.
@@ -219,6 +220,9 @@ def unlistings(*, as_json: Json = False) -> None:
             _tell({"without_address": rows}, lines or ["none"], as_json)
 
     run_async(work)
+
+
+app.command()(republish)
 
 
 class _Keys:

@@ -38,7 +38,14 @@ class Entries(NamedTuple):
 
     def at(self, rows: Places | Flags) -> "Entries":
         """Some of the rows."""
-        return Entries(*(column[rows] for column in self))
+        return Entries(
+            self.high[rows],
+            self.low[rows],
+            self.sequences[rows],
+            self.codes[rows],
+            self.times[rows],
+            self.anyway[rows],
+        )
 
 
 class Put(NamedTuple):

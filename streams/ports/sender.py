@@ -1,7 +1,7 @@
 """What the sender needs: pointers, suppressions, the outbox, the provider."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from streams.domain.addresses import RecipientKey
@@ -26,8 +26,18 @@ from streams.domain.templates import Template, TemplateName
 from streams.domain.topics import Lane
 
 
+class Place(NamedTuple):
+    """Where a partition of pointers stands: what is read next, and its end."""
+
+    lane: Lane
+    topic_partition: TopicPartition
+    position: int
+    end: int
+
+
 class PointerFeed(Protocol):
-    """The pointers of both lanes, as a member of the senders' group. Unavailable means: stop() and start() again."""
+    """The pointers of both lanes, as a member of the senders' group. Unavailable means: stop() and start() again; Misconfigured:
+    another process has our name in the group."""
 
     async def start(
         self,
@@ -42,6 +52,12 @@ class PointerFeed(Protocol):
 
     async def commit(self, positions: Mapping[TopicPartition, int]) -> bool:
         """False if the group has moved on meanwhile; then others read again what was not committed."""
+
+    async def places(self) -> Sequence[Place]:
+        """Where our partitions stand, asked of Kafka."""
+
+    def partitions(self) -> Mapping[str, int]:
+        """How many partitions each lane's topic has, as far as that is known."""
 
     async def stop(self) -> None: ...
 
@@ -89,6 +105,13 @@ class SuppressionGuard(Protocol):
         """Recipients who have to be announced again, with the sequence that is held of each."""
 
     async def stop(self) -> None: ...
+
+
+class SuppressionAnnouncer(Protocol):
+    """Who puts suppressions into the feed again."""
+
+    async def announce(self, keys: Sequence[RecipientKey], *, behind: int) -> None:
+        """The whole set of each recipient, under sequences behind this one. Safe to repeat."""
 
 
 class Outbox(Protocol):

@@ -8,7 +8,7 @@ import base64
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -95,6 +95,16 @@ class Settings(BaseSettings):
     sender_max_attempts: int = Field(default=5, ge=1, le=100)
     sender_suppression_staleness_s: float = Field(
         default=30.0, gt=0, description="older newest heartbeat: nothing is sent"
+    )
+    sender_stale_transactional: Literal["stop", "go-on"] = Field(
+        default="stop",
+        description="whether a stale suppression table stops transactional mail too; bulk stops always",
+    )
+    sender_instance_id: str = Field(
+        default="auto",
+        pattern=r"^[A-Za-z0-9._-]{1,200}$",
+        description="name of this sender in its group that survives restarts: its partitions wait for it until the session ends. "
+        "auto: the host name of a pod of a Kubernetes StatefulSet, else none; none: other senders take over at once",
     )
     sender_journal: Path | None = Field(
         default=None,

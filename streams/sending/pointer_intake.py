@@ -69,7 +69,7 @@ class PointerIntake:
         if self.halted is not None:
             await self._finish_halt()
             return IDLE_S
-        lanes = [lane for lane in Lane if self.waiting(lane) < MOST_WAITING]
+        lanes = self.open_lanes()
         now = time.monotonic()
         for record in await self._feed.fetch(lanes, most=BATCH, timeout_s=IDLE_S):
             self._take(record, now)
@@ -77,6 +77,12 @@ class PointerIntake:
         if not self._limit.allows(0, now):
             self._halt()
         return 0.0
+
+    def open_lanes(self) -> list[Lane]:
+        """Lanes that there is room for, so that their pointers are read."""
+        if self.halted is not None:
+            return []
+        return [lane for lane in Lane if self.waiting(lane) < MOST_WAITING]
 
     def waiting(self, lane: Lane) -> int:
         """How many pointers of the lane wait in memory."""

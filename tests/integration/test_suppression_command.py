@@ -15,7 +15,10 @@ import pytest
 from streams.adapters.postgres import Database
 from streams.adapters.queries import query
 from streams.adapters.suppression_admin import By, SuppressionAdmin, Where
+from streams.adapters.suppression_announcer import SuppressionAnnouncer
 from streams.domain.addresses import RecipientKey, recipient_key
+from streams.domain.heartbeats import heartbeat_keys
+from streams.domain.partitioner import partition_of
 from tests.conftest import SALT
 from tests.integration.outbox_rows import execute, fetch, make_row
 from tests.integration.relay_setup import eventually
@@ -23,6 +26,7 @@ from tests.integration.suppression_truth import keys_whose_last_record_differs
 
 pytestmark = pytest.mark.servers
 
+NAMES = ("ann@example.com", "bob@example.com", "eve@example.com")
 BY = ("--by", "Ann", "--why", "she asked")
 
 
@@ -311,3 +315,88 @@ async def test_a_lift_by_key_finds_the_address_in_mail_of_ours(
         row.id,
     )
     assert command.json("lift", row.key, *BY)["unlisting"]["has_address"] is True
+
+
+async def told(database: Database, key_: str) -> list[str | None]:
+    """What the feed says of a recipient, oldest first."""
+    rows = await fetch(
+        database, "SELECT payload FROM outbox_feed WHERE aggregateid = $1 ORDER BY seq", key_
+    )
+    return [row["payload"] for row in rows]
+
+
+async def test_everything_is_told_again_also_that_nothing_is_left(
+    command: Command, database: Database
+) -> None:
+    for name in ("ann", "bob", "eve"):
+        command.json("add", f"{name}@example.com", "--reason", "manual", *BY)
+    command.json("lift", "bob@example.com", *BY)
+    done = command.json("republish", "--all", *BY)
+    assert done == {"recipients": 3, "last": max(map(key, NAMES))}
+    first, again = await told(database, key("ann@example.com"))
+    assert first is not None
+    assert again == first
+    assert [p is None for p in await told(database, key("bob@example.com"))] == [False, True, True]
+    assert await keys_whose_last_record_differs(database) == 0
+    beats = await fetch(
+        database,
+        "SELECT aggregateid FROM outbox_feed WHERE payload -> 'republished' = 'true' AND seq > "
+        "(SELECT max(seq) FROM outbox_feed WHERE aggregateid = $1)",
+        key("ann@example.com"),
+    )
+    assert {row["aggregateid"] for row in beats} == set(heartbeat_keys(12))
+    (entry,) = await fetch(
+        database, "SELECT by_whom, why FROM audit_log WHERE action = 'republish'"
+    )
+    assert entry == {"by_whom": "Ann", "why": "she asked"}
+
+
+async def test_one_recipient_or_one_partition_is_told_again(
+    command: Command, database: Database
+) -> None:
+    for name in NAMES:
+        command.json("add", name, "--reason", "manual", *BY)
+    assert command.json("republish", "--recipient", NAMES[0], *BY)["recipients"] == 1
+    counts = [len(await told(database, key(name))) for name in NAMES]
+    assert counts == [2, 1, 1]
+    mine = partition_of(key(NAMES[1]).encode(), 12)
+    in_it = [name for name in NAMES if partition_of(key(name).encode(), 12) == mine]
+    done = command.json("republish", "--partition", str(mine), *BY)
+    assert done["recipients"] == len(in_it)
+    after = [len(await told(database, key(name))) for name in NAMES]
+    assert [b - a for a, b in zip(counts, after, strict=True)] == [n in in_it for n in NAMES]
+    beats = await fetch(
+        database, "SELECT aggregateid FROM outbox_feed WHERE payload -> 'republished' = 'true'"
+    )
+    assert [row["aggregateid"] for row in beats] == [heartbeat_keys(12)[mine]]
+
+
+async def test_telling_again_goes_on_behind_a_recipient(
+    command: Command, database: Database
+) -> None:
+    for name in NAMES:
+        command.json("add", name, "--reason", "manual", *BY)
+    first, *_, last = sorted(map(key, NAMES))
+    assert command.json("republish", "--all", "--after", first, *BY) == {
+        "recipients": 2,
+        "last": last,
+    }
+    assert len(await told(database, first)) == 1
+
+
+def test_what_cannot_be_told_again_is_refused(command: Command) -> None:
+    for arguments, said in (
+        ((), "give one of --all, --recipient and --partition"),
+        (("--partition", "12"), "MAILSTREAMS_PARTITIONS is 12"),
+        (("--all", "--after", "x"), "32 hex digits"),
+    ):
+        assert said in command.refusal("republish", *arguments, *BY)
+
+
+async def test_announcing_draws_the_sequence_behind_the_one_that_a_reader_holds(
+    database: Database,
+) -> None:
+    ann = RecipientKey(key("ann@example.com"))
+    at = int(await execute(database, "SELECT nextval('outbox_feed_seq')"))
+    await SuppressionAnnouncer(database).announce([ann], behind=at + 500)
+    assert int(await execute(database, "SELECT max(seq) FROM outbox_feed")) > at + 500
