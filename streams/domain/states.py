@@ -1,4 +1,4 @@
-"""The states of an outbox row and the legal ways between them (trigger legal_transitions of the schema says the same)."""
+"""The states of an outbox row and the legal ways between them (email_outbox_transition of the schema says the same)."""
 
 from enum import StrEnum
 from typing import Final
