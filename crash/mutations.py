@@ -52,7 +52,10 @@ def _changed_query(name: str, old: str, new: str, *, times: int | None = None) -
 
 def _outcome_without_token() -> None:
     _changed_query(
-        "record_outcomes", "AND l.state = 'sending' AND l.attempt_id = t.token", "", times=1
+        "record_outcomes",
+        "t.state = 'sending' AND t.attempt_id = t.token",
+        "t.state IS NOT NULL",
+        times=1,
     )
 
 
