@@ -204,6 +204,34 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 ("allowed", "max(mailstreams_scheduler_account_rate_per_second)"),
             ),
         ),
+        Panel(
+            title="Circuit to SES",
+            description="1 while SES fails for message after message and only probes are sent; readiness of the sender says why. It closes by itself.",
+            unit="short",
+            queries=(
+                ("open", "max(mailstreams_sender_circuit_open)"),
+                (
+                    "opened",
+                    "sum(increase(mailstreams_sender_circuit_opened_total[$__rate_interval]))",
+                ),
+                ("probes", "sum(increase(mailstreams_sender_probes_total[$__rate_interval]))"),
+            ),
+        ),
+        Panel(
+            title="Attempts left by dead senders",
+            description="What the attempt journal told after a kill: released were never called and are sent; unknown wait for their events. Failures: no call begins, its disk is full or broken.",
+            unit="short",
+            queries=(
+                (
+                    "{{kind}}",
+                    "sum by (kind) (increase(mailstreams_sender_journal_replayed_total[$__rate_interval]))",
+                ),
+                (
+                    "failures",
+                    "sum(increase(mailstreams_sender_journal_failures_total[$__rate_interval]))",
+                ),
+            ),
+        ),
     ),
 }
 
