@@ -4,14 +4,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from streams.domain.attempts import OutcomeKind, Recorded, Verdict
 from streams.domain.circuit import PROBE_INTERVALS, ProbeIntervals
 from streams.domain.errors import Unavailable
 from streams.domain.ses_errors import TABLE
+from streams.domain.ses_tenants import SesTenants
 from streams.domain.topics import Lane
+from streams.ports.attachments import AttachmentSource
 from streams.ports.kafka_writing import UnreadableRecords
 from streams.ports.sender import (
     AttemptJournal,
@@ -63,6 +65,8 @@ class SenderSettings:
     call_s: float
     drain_s: float
     intervals: ProbeIntervals = PROBE_INTERVALS
+    tenants: SesTenants = field(default_factory=SesTenants)
+    attachment_s: float = 10.0
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -78,6 +82,8 @@ class SenderSettings:
                 longest_s=settings.sender_probe_longest_s,
                 answer_s=call_s,
             ),
+            tenants=SesTenants(settings.ses_tenants),
+            attachment_s=settings.attachment_timeout_s,
         )
 
 
@@ -96,12 +102,14 @@ class Sender:
         suppressions: SuppressionGuard,
         unreadable: UnreadableRecords,
         journal: AttemptJournal | None = None,
+        attachments: AttachmentSource | None = None,
         announcer: SuppressionAnnouncer | None = None,
     ) -> None:
         self.health = Health(stage=STAGE, stuck_after_s=STUCK_AFTER_S)
         self._settings = settings
         self._outbox = outbox
         self._provider = provider
+        self._attachments = attachments
         self._pointers = pointers
         self._suppressions = suppressions
         self._unreadable = unreadable
@@ -121,7 +129,10 @@ class Sender:
                 configuration_set=settings.configuration_set,
                 most=settings.max_in_flight,
                 call_s=settings.call_s,
+                tenants=settings.tenants,
+                attachment_s=settings.attachment_s,
             ),
+            attachments=attachments,
             provider=provider,
             guard=suppressions,
             journal=journal,
@@ -223,6 +234,8 @@ class Sender:
         await self._suppressions.stop()
         await self._unreadable.stop()
         await self._provider.stop()
+        if self._attachments is not None:
+            await self._attachments.stop()
         await self._outbox.stop()
         self._journal.close()
 

@@ -241,6 +241,7 @@ def unreadable(
 
 
 def sender(config: Settings) -> Stage:
+    from streams.adapters.attachment_files import AttachmentFiles
     from streams.adapters.attempt_journal import AttemptJournalFile
     from streams.adapters.kafka_pointers import KafkaPointers
     from streams.adapters.kafka_suppressions import KafkaSuppressions
@@ -283,6 +284,9 @@ def sender(config: Settings) -> Stage:
         journal=None
         if config.sender_journal is None
         else AttemptJournalFile(config.sender_journal),
+        attachments=AttachmentFiles(config.attachment_places, largest=config.attachment_max_bytes)
+        if config.attachment_places
+        else None,
     )
 
 

@@ -41,6 +41,7 @@ SIGNING_NAME: Final = "ses"
 LARGEST_ANSWER: Final = 1024 * 1024
 # Larger ones are written piece by piece, as fast as they are taken.
 _ONE_WRITE: Final = 64 * 1024
+_LARGE: Final = 1024 * 1024
 _KEEP_ALIVE_S: Final = 12.0
 _NOT_COMPRESSED: Final = {"Accept-Encoding": "identity"}
 
@@ -120,7 +121,11 @@ class SesApi:
             data=body,
             headers={"Content-Type": "application/json"},
         )
-        SigV4Auth(credentials, SIGNING_NAME, self._region).add_auth(request)
+        auth = SigV4Auth(credentials, SIGNING_NAME, self._region)
+        if len(body) > _LARGE:  # hashing it takes as long as many small calls
+            await asyncio.to_thread(auth.add_auth, request)
+        else:
+            auth.add_auth(request)
         headers = dict(request.headers.items()) | _NOT_COMPRESSED
         return SignedCall(body=body, headers=headers, path=path, signed_at=time.monotonic())
 

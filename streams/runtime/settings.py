@@ -122,6 +122,28 @@ class Settings(BaseSettings):
         default="mailstreams", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="SES configuration set"
     )
 
+    ses_tenants: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="tenants whose calls carry TenantName, separated by commas; tenant=name: another name in SES; *: all",
+    )
+    attachment_places: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="https://host/path/, s3://bucket/prefix/ or file:///directory/, separated by commas, below which attachments may lie; without any, none is fetched",
+    )
+    attachment_timeout_s: float = Field(
+        default=10.0, gt=0, description="the longest that the files of one message may take"
+    )
+    attachment_max_bytes: int = Field(
+        default=20_000_000,
+        ge=1,
+        le=30_000_000,
+        description="the largest attachment that is fetched",
+    )
+    sender_bulk_calls: bool = Field(
+        default=False,
+        description="many messages of the bulk lane in one SendBulkEmail; not built yet, true is refused",
+    )
+
     sns_topics: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="allowed topic ARNs, separated by commas"
     )
@@ -163,7 +185,9 @@ class Settings(BaseSettings):
         default=86_400.0, gt=0, description="an ambiguous row is held for a person after so long"
     )
     scheduler_resend_s: float = Field(
-        default=600.0, gt=0, description="an ambiguous row of policy resend is sent again after so long"
+        default=600.0,
+        gt=0,
+        description="an ambiguous row of policy resend is sent again after so long",
     )
     scheduler_silent_s: float = Field(
         default=4500.0,
@@ -188,6 +212,8 @@ class Settings(BaseSettings):
     )
 
     @field_validator(
+        "ses_tenants",
+        "attachment_places",
         "sns_topics",
         "sns_signature_versions",
         "sqs_queues",
@@ -212,6 +238,10 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"sender_probe_longest_s ({self.sender_probe_longest_s:g}) must not be less than "
                 f"sender_probe_first_s ({self.sender_probe_first_s:g})"
+            )
+        if self.sender_bulk_calls:
+            raise ValueError(
+                "sender_bulk_calls is not built yet: leave it false, every message goes out in a SendEmail of its own"
             )
         if (self.events_tls_certificate is None) != (self.events_tls_key is None):
             raise ValueError(

@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -25,13 +25,15 @@ from streams.domain.outcomes import (
 from streams.domain.pacing import Pace
 from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed
 from streams.domain.ses_errors import Meaning, meaning
+from streams.domain.ses_tenants import SesTenants
+from streams.ports.attachments import AttachmentSource
 from streams.ports.sender import AttemptJournal, EmailProvider, SuppressionGuard
 from streams.runtime import metrics
 from streams.sending.circuit import Circuit
 from streams.sending.last_look import Look, last_look, lease_clock
 from streams.sending.retrials import Retrials
 from streams.sending.signals import Signal
-from streams.sending.signing import sign
+from streams.sending.signing import Requests
 from streams.sending.trouble import Trouble
 from streams.sending.work import Done, Work
 
@@ -59,6 +61,8 @@ class CallSettings:
     configuration_set: str
     most: int
     call_s: float
+    tenants: SesTenants = field(default_factory=SesTenants)
+    attachment_s: float = 10.0
 
 
 class Calls:
@@ -74,6 +78,7 @@ class Calls:
         circuit: Circuit,
         work: Signal,
         now: Callable[[], float],
+        attachments: AttachmentSource | None = None,
     ) -> None:
         self.missed: list[Work] = []
         self.pace = Pace(settings.most)
@@ -83,6 +88,13 @@ class Calls:
         self._guard = guard
         self._journal = journal
         self._circuit = circuit
+        self._requests = Requests(
+            provider=provider,
+            configuration_set=settings.configuration_set,
+            tenants=settings.tenants,
+            attachments=attachments,
+            attachment_s=settings.attachment_s,
+        )
         self._retrials = Retrials()
         self.trouble = Trouble()
         self._work = work
@@ -142,7 +154,8 @@ class Calls:
         if work.call is None and not await self._sign(work):
             return
         if work.granted_at is not None:
-            self.pace.prepared(time.monotonic() - work.granted_at)
+            if not work.email.attachments:  # what fetching takes says nothing of the others
+                self.pace.prepared(time.monotonic() - work.granted_at)
             work.granted_at = None
         await asyncio.sleep(max(work.slot.earliest - time.monotonic(), 0.0))
         held_from = time.monotonic()
@@ -153,12 +166,13 @@ class Calls:
         if look is Look.GO:
             await self._call(work)
         elif look is Look.MISSED:
-            self._miss(work, late=held_from > work.slot.latest)
+            late = held_from > work.slot.latest and not work.email.attachments
+            self._miss(work, late=late)
         else:
             self._release(work, look)
 
     async def _sign(self, work: Work) -> bool:
-        found = await sign(work, self._provider, configuration_set=self._settings.configuration_set)
+        found = await self._requests.sign(work)
         match found:
             case Outcome():
                 self._end(work, found, None)
