@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -38,6 +39,8 @@ _MOVED_ON: Final = (
 )
 _STOP_S: Final = 5.0
 _POSITION_S: Final = 1.0
+_TOPICS_S: Final = 10.0
+_TOPICS_POLL_S: Final = 0.1
 
 OnChange = Callable[[frozenset[int]], Awaitable[None]]
 
@@ -95,12 +98,23 @@ class KafkaPointers:
         try:
             async with kafka_errors():
                 await consumer.start()
+                await self._wait_for_topics(consumer)
                 listener = _Listener(on_revoked, on_assigned, instance)
                 consumer.subscribe(list(self._lanes), listener=listener)
         except BaseException:
             await _close(consumer)
             raise
         self._consumer = consumer
+
+    async def _wait_for_topics(self, consumer: AIOKafkaConsumer) -> None:
+        """Joined before a broker knows them, a group is given no partitions, and aiokafka may not notice that they come."""
+        deadline = time.monotonic() + _TOPICS_S
+        while missing := self._lanes.keys() - await consumer.topics():
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f'topic {min(missing)} does not exist: run "mailstreams migrate" first'
+                )
+            await asyncio.sleep(_TOPICS_POLL_S)
 
     async def fetch(self, lanes: Collection[Lane], *, most: int, timeout_s: float) -> list[Record]:
         """Records of these lanes, those of each partition in order; none after the time-out. Of other lanes fetching pauses."""
