@@ -33,13 +33,16 @@ from tests.cases.send_scene import (
 )
 from tests.cases.send_state import SendState, settled
 from tests.cases.ses_network import Route
-from tests.cases.ses_script import Script
+from tests.cases.ses_script import Call, Script
 from tests.cases.ses_server import FakeSes
 from tests.cases.topic_reader import TopicReader
 
 LOOK_EVERY_S: Final = 0.1
 # Nothing should follow once every row is settled; whoever calls again does so within this.
 QUIET_S: Final = 1.5
+# A busy machine takes so long at most from an insert to its call, and from the end of a call to its outcome.
+BEGINS_WITHIN_S: Final = 60.0
+WRITTEN_WITHIN_S: Final = 30.0
 TOLD_WITHIN_S: Final = 30.0
 LEASE_S: Final = 30.0
 MANY_PARTITIONS: Final = 6
@@ -163,28 +166,46 @@ class Run:
         finally:
             await connection.close()
 
-    async def observe(self) -> None:
-        """Until every row is settled and nothing follows, or the variant's time is over."""
-        deadline = time.monotonic() + self.variant.get("observe_s", 5)
+    async def observe(self) -> Found:
+        """Until every row is settled and nothing follows, or the variant's time is over. It counts from the first call, since
+        how long it takes to that is a matter of the machine."""
+        lasting = self.variant.get("observe_s", 5)
         quiet_since: float | None = None
         calls = 0
-        while time.monotonic() < deadline:
+        latest = time.monotonic() + lasting + BEGINS_WITHIN_S
+        while (now := time.monotonic()) < latest:
+            if self.script.calls:
+                latest = min(latest, self.script.calls[0].arrived + lasting)
             rows = await self.state.look()
             if not settled(rows) or len(self.script.calls) > calls:
                 quiet_since, calls = None, len(self.script.calls)
             elif quiet_since is None:
-                quiet_since = time.monotonic()
-            elif time.monotonic() - quiet_since > QUIET_S:
-                return
+                quiet_since = now
+            elif now - quiet_since > QUIET_S:
+                break
+            await asyncio.sleep(LOOK_EVERY_S)
+        return await self._found()
+
+    async def _found(self) -> Found:
+        """What is so now; outcomes of calls that have ended are waited for, later calls do not count."""
+        calls = list(self.script.calls)
+        deadline = time.monotonic() + WRITTEN_WITHIN_S
+        while True:
+            found = await self.found(calls)
+            known = {attempt.id for attempt in found.attempts}
+            ended = [c for c in calls if c.attempt is not None and c.ended is not None]
+            if time.monotonic() > deadline or self.script.beyond:
+                return found
+            if all(c.attempt in known for c in ended) or "disturb" in self.variant:
+                return found
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def found(self) -> Found:
+    async def found(self, calls: Sequence[Call]) -> Found:
         rows = await self.state.look()
-        attempts = await self.state.attempts()
         return Found(
             rows=rows,
-            attempts=attempts,
-            calls=list(self.script.calls),
+            attempts=await self.state.attempts(),
+            calls=calls,
             pauses=set(self.state.pauses),
             leases=dict(self.state.leases),
             next_try=await self.state.next_try(rows[0].id) if rows else None,
@@ -325,8 +346,7 @@ async def run_variant(scene: SendScene, group: Group) -> list[str]:
     (variant,) = group.variants
     async with running(scene, variant) as run:
         await run.insert()
-        await run.observe()
-        found = await run.found()
+        found = await run.observe()
         expect = variant["expect"]
         differences = send_checks.observed(variant, found, run.script)
         if "deliveries" in variant:
@@ -351,7 +371,7 @@ async def _after(run: Run, expect: Mapping[str, Any]) -> list[Difference]:
 
 async def _always(run: Run, found: Found) -> list[Difference]:
     shown: Sequence[str] = run.dead
-    after = await run.found()
+    after = await run.found(run.script.calls)
     return [
         *send_always.calls(after, run.script),
         *send_always.leases(after),

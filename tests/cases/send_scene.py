@@ -220,7 +220,10 @@ class Stages:
         with self.place.context():
             for stage, run in reversed(self._running):
                 await stage.stop()
-                await run
+                # One that had to give up a server ends cancelled.
+                await asyncio.wait([run])
+                if not run.cancelled() and (error := run.exception()) is not None:
+                    raise error
         self._running.clear()
 
 
@@ -257,7 +260,7 @@ class SenderProcess:
         for line in self.lines:
             with contextlib.suppress(ValueError):
                 if address := json.loads(line).get("address"):
-                    return await _answers_200(f"{address}/health/ready")
+                    return await _answers_200(f"http://{address}/health/ready")
         return False
 
     def signal(self, number: int) -> None:

@@ -74,9 +74,9 @@ def installed(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 async def _led(route: Route, address: tuple[Any, ...]) -> tuple[Any, ...]:
-    if address[0] in route.servers:
-        return address
     if not _is_here(address[0]):
+        if address[0] in route.servers:
+            return address
         route.refused.append(f"{address[0]}:{address[1]}")
         raise ConnectionRefusedError(f"the test allows no connection to {address[0]}")
     if int(address[1]) != HTTPS:
