@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from streams.domain.errors import Unavailable
+from streams.domain.errors import Misconfigured, Unavailable
 from streams.ports.intake_watch import WatchLog
 from streams.runtime import metrics
 
@@ -14,7 +14,7 @@ REPORT_EVERY_S: Final = 5.0
 
 class IntakeWatch:
     """Collects trouble and reports every few seconds. What cannot be reported now is reported later, and holds up nothing:
-    the intake works without PostgreSQL."""
+    the intake works without PostgreSQL, and where it has no way to it at all."""
 
     def __init__(self, watch_log: WatchLog, *, stage: str) -> None:
         self._log = watch_log
@@ -42,7 +42,7 @@ class IntakeWatch:
         try:
             await self._log.start()
             await self._log.report(trouble=told, ended=ended)
-        except Unavailable as error:
+        except (Unavailable, Misconfigured) as error:
             self._trouble = self._trouble or told
             metrics.INTAKE_REPORTS.labels(stage=self._stage, outcome="failed").inc()
             log.info(

@@ -66,6 +66,19 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 ("undecided", "max(mailstreams_scheduler_undecided_rows)"),
             ),
         ),
+        Panel(
+            title="Sent twice",
+            description="Messages that may have gone out twice or have, and what policies sent again. Proven ones: find out why the events came so late.",
+            unit="short",
+            queries=(
+                ("{{kind}}", "max by (kind) (mailstreams_scheduler_duplicates)"),
+                (
+                    "sent again by {{policy}}",
+                    "sum by (policy) (increase(mailstreams_scheduler_resent_rows_total[1h]))",
+                ),
+                ("contradicted", "sum(increase(mailstreams_outbox_contradicted_total[1d]))"),
+            ),
+        ),
     ),
     "Lag": (
         Panel(

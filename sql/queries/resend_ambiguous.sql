@@ -1,6 +1,6 @@
 -- Puts ambiguous rows back to 'pending' whose policy says so, with a wake-up; each may be a duplicate, and is written down as one. Returns how many by policy. $1 resend after interval, $2 resend-when-silent after interval, $3 the most attempts int, $4 event types that prove acceptance text[], $5 longest time between two reports of the intake interval, $6 at most int.
 -- Every look at the outbox goes by single ids: it may be large, and the planner does not know the parameters.
--- Silence is known (docs/decisions/0008) where both stages of the intake have watched from the call on until now, without a
+-- Silence is known (docs/decisions/0010) where both stages of the intake have watched from the call on until now, without a
 -- break, without trouble and without a process that vanished; where of the accepted calls next before this one none lacks its
 -- event; and where an accepted call after it has one.
 WITH watch AS MATERIALIZED (
