@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import devservers
-from benchmarks import claims, events
+from benchmarks import claims, events, rolling_restart, suppression_table
 
 BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     events.NAME: events.run,
     claims.NAME: claims.run,
+    rolling_restart.NAME: rolling_restart.run,
+    suppression_table.NAME: suppression_table.run,
 }
 
 
