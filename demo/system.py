@@ -60,7 +60,10 @@ def sns_endpoint(port: int) -> str:
 
 
 class System:
-    """Starts, kills and starts again. directory gets one log a process. stages may be ("all",)."""
+    """Starts, kills and starts again. directory gets one log a process. stages may be ("all",).
+
+    way_to_ses: what SES's address is for the stages, given the simulator's.
+    """
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class System:
         topic_prefix: str = "mail.",
         settings: Mapping[str, str] | None = None,
         stages: Sequence[str] = STAGES,
+        way_to_ses: Callable[[str], str] = str,
     ) -> None:
         self.dsn = dsn
         self.directory = directory
@@ -80,6 +84,7 @@ class System:
         self._processes: dict[str, Supervised] = {}
         self.topic_prefix = topic_prefix
         self._given = dict(settings or {})
+        self._way_to_ses = way_to_ses
         self._ports: dict[str, int] = {}
         self._environment: dict[str, str] = {}
         self.simulator_url = ""
@@ -120,12 +125,12 @@ class System:
             "MAILSTREAMS_SENDER_CONNECT_TIMEOUT_S": "1",
             "MAILSTREAMS_SENDER_READ_TIMEOUT_S": "4",
             "MAILSTREAMS_SENDER_MAX_IN_FLIGHT": str(MAX_IN_FLIGHT),
-            "MAILSTREAMS_SENDER_JOURNAL": str(self.directory / "sender.journal"),
             **self._given,
         }
         self.migrate()
         self._start_simulator()
         self._environment |= provider_environment(self.simulator_url, self._ports["sns"])
+        self._environment["AWS_ENDPOINT_URL_SESV2"] = self._way_to_ses(self.simulator_url)
         for stage in self.stages:
             self.start(stage)
         for stage in self.stages:
@@ -160,7 +165,11 @@ class System:
         self.simulator_url = json.loads(ready.read_text(encoding="utf-8"))["url"]
 
     def _spawn(self, name: str, arguments: list[str]) -> Supervised:
-        environment = self._environment | {"MAILSTREAMS_HTTP_PORT": str(self._ports.get(name, 0))}
+        environment = {
+            "MAILSTREAMS_SENDER_JOURNAL": str(self.directory / f"{name}.journal"),
+            **self._environment,
+            "MAILSTREAMS_HTTP_PORT": str(self._ports.get(name, 0)),
+        }
         process = spawn(
             [sys.executable, "-m", "streams", *arguments],
             name=name,
@@ -171,8 +180,8 @@ class System:
         return process
 
     def start(self, stage: str) -> None:
-        """Starts a stage that does not run."""
-        self._spawn(stage, [stage])
+        """Starts a stage that does not run; what follows a hyphen tells replicas apart."""
+        self._spawn(stage, [stage.partition("-")[0]])
 
     def kill(self, stage: str) -> None:
         """SIGKILL, and waits until it is gone."""

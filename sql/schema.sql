@@ -878,6 +878,7 @@ CREATE TABLE send_rate (
   failing_messages uuid[] NOT NULL DEFAULT '{}',
   failing_unwritten boolean NOT NULL DEFAULT true,
   failing_reason text,
+  failing_since timestamptz,
   open_since timestamptz,
   probes integer NOT NULL DEFAULT 0,
   probe_at timestamptz,

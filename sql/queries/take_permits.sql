@@ -8,9 +8,12 @@
 -- was_ahead: next_free was later than any grant can have moved it, since the server's clock was set back or somebody wrote
 -- it: it counts as now. A grant ends at most lead + window (less than 2 s) and one message ahead, whose cost is at most
 -- 50 recipients * 2; the rest is for a rate that was raised meanwhile.
--- $1 scope text, $2 costs float8[], $3 window in seconds float8, $4 lead in seconds float8; what is told: $5 SES was reached
--- bool, $6 messages of the calls that failed after that uuid[], $7 why text, $8 nothing of them was written bool, $9 a probe was
--- not made bool; intervals of probes in seconds float8: $10 first, $11 longest, $12 longest where nothing was written, $13 time for an answer
+-- An answer of SES counts where it came after the first failure in the row, and once the circuit is open, where its call began after that:
+-- who has nothing to ask for tells late.
+-- $1 scope text, $2 costs float8[], $3 window in seconds float8, $4 lead in seconds float8; what is told: $5 how long ago SES
+-- was reached float8 (null: not), $6 messages of the calls that failed after that uuid[], $7 why text, $8 nothing of them was
+-- written bool, $9 a probe was not made bool; intervals of probes in seconds float8: $10 first, $11 longest, $12 longest where
+-- nothing was written, $13 time for an answer; $14 how long ago the call began that reached SES float8
 WITH rate AS MATERIALIZED (
   SELECT r.* FROM send_rate AS r WHERE r.scope = $1 FOR NO KEY UPDATE
 ),
@@ -19,18 +22,24 @@ moment AS MATERIALIZED (
   SELECT r.*, clock_timestamp() AS now FROM rate AS r
 ),
 told AS MATERIALIZED (
-  SELECT m.*, f.failing AS now_failing, f.messages AS now_messages, f.is_unwritten AS now_unwritten,
+  SELECT m.*, r.has_reached, f.failing AS now_failing, f.messages AS now_messages, f.is_unwritten AS now_unwritten,
     CASE WHEN f.failing > 0 THEN coalesce($7::text, m.failing_reason) END AS now_reason,
-    CASE WHEN NOT $5::bool THEN m.open_since END AS was_open,
+    CASE WHEN NOT r.has_reached THEN m.open_since END AS was_open,
+    CASE WHEN f.failing > 0 THEN coalesce(CASE WHEN NOT r.has_reached THEN m.failing_since END, m.now) END AS now_failing_since,
     f.failing >= 20 AND cardinality(f.messages) >= 10 AS is_tripped
   FROM moment AS m
   CROSS JOIN LATERAL (
-    SELECT CASE WHEN $5::bool THEN 0 ELSE m.failing END + cardinality($6::uuid[]) AS failing,
-      (CASE WHEN $5::bool THEN true ELSE m.failing_unwritten END) AND $8::bool AS is_unwritten,
+    SELECT $5::float8 IS NOT NULL AND CASE
+      WHEN m.open_since IS NOT NULL THEN statement_timestamp() - make_interval(secs => $14::float8) > m.open_since
+      WHEN m.failing > 0 THEN statement_timestamp() - make_interval(secs => $5::float8) > m.failing_since
+      ELSE true END AS has_reached) AS r
+  CROSS JOIN LATERAL (
+    SELECT CASE WHEN r.has_reached THEN 0 ELSE m.failing END + cardinality($6::uuid[]) AS failing,
+      (CASE WHEN r.has_reached THEN true ELSE m.failing_unwritten END) AND $8::bool AS is_unwritten,
       CASE
         WHEN cardinality($6::uuid[]) > 0 THEN ARRAY(
-          SELECT DISTINCT e FROM unnest(CASE WHEN $5::bool THEN '{}' ELSE m.failing_messages END || $6::uuid[]) AS e LIMIT 20)
-        WHEN $5::bool THEN '{}'
+          SELECT DISTINCT e FROM unnest(CASE WHEN r.has_reached THEN '{}' ELSE m.failing_messages END || $6::uuid[]) AS e LIMIT 20)
+        WHEN r.has_reached THEN '{}'
         ELSE m.failing_messages
       END AS messages) AS f
 ),
@@ -77,13 +86,14 @@ moved AS (
   SET next_free = CASE WHEN g.permits > 0 THEN g.start_at + make_interval(secs => g.permits / g.per_second) ELSE s.next_free END,
     granted = s.granted + ceil(g.permits)::bigint,
     failing = g.now_failing, failing_messages = g.now_messages, failing_unwritten = g.now_unwritten, failing_reason = g.now_reason,
+    failing_since = g.now_failing_since,
     open_since = g.now_open,
     probes = CASE WHEN g.now_open IS NULL THEN 0 ELSE greatest(g.probes + g.is_probe::int - $9::bool::int, 0) END,
     probe_at = CASE
       WHEN g.is_probe THEN g.now + make_interval(secs => $13::float8 + g.interval_s * 2)
       ELSE g.now_probe_at END
   FROM granted AS g
-  WHERE s.scope = g.scope AND (g.permits > 0 OR cardinality($6::uuid[]) > 0 OR $9::bool OR ($5::bool AND g.failing > 0))
+  WHERE s.scope = g.scope AND (g.permits > 0 OR cardinality($6::uuid[]) > 0 OR $9::bool OR (g.has_reached AND g.failing > 0))
 )
 SELECT g.messages::int, g.permits::float8, g.per_second, extract(epoch FROM g.start_at)::float8 AS start_at,
   extract(epoch FROM g.now)::float8 AS server_now,

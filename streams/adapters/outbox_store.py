@@ -114,7 +114,7 @@ class OutboxStore:
             list(costs),
             WINDOW_S,
             lead_s,
-            report.reached,
+            report.reached_ago_s if report.reached else None,
             list(report.failed),
             report.reason,
             report.is_unwritten,
@@ -123,6 +123,7 @@ class OutboxStore:
             intervals.longest_s,
             intervals.unreachable_s,
             intervals.answer_s,
+            report.began_ago_s,
         )
         answered_at = time.monotonic()
         if not rows:

@@ -4,7 +4,7 @@ It opens after TRIP calls in a row that ended unknown or unreachable, over at le
 nothing is granted but one probe at a time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Self
 from uuid import UUID
@@ -42,9 +42,12 @@ class Report:
     """How calls ended since the last report: SES was reached, and after that calls of these messages failed, one entry a call.
 
     is_unwritten: no byte of any of them was written. is_unused: a probe was granted, and its call was not made.
+    reached_ago_s: since when that is, and began_ago_s the beginning of that call, at the time of telling.
     """
 
     reached: bool = False
+    reached_ago_s: float = field(default=0.0, compare=False)
+    began_ago_s: float = field(default=0.0, compare=False)
     failed: tuple[UUID, ...] = ()
     reason: str | None = None
     is_unwritten: bool = True

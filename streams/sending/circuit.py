@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -18,6 +19,9 @@ log = logging.getLogger(__name__)
 # and twice as many where all of them had, so that an SES that answers slowly gets all the calls that it may have. A window
 # that was not needed for so long is halved again.
 UNANSWERED: Final = 8
+# Failures that the other senders were not told of: so many at the most before a further call begins, so that all together
+# stop soon after the one that opens the circuit.
+UNTOLD: Final = 3
 UNNEEDED_S: Final = 10.0
 
 
@@ -32,6 +36,8 @@ class Circuit:
         self._state = CLOSED
         self._learnt_at = 0.0
         self._report = NOTHING
+        self._telling = 0
+        self._reached_at = self._began_at = 0.0
         self._unanswered: set[UUID] = set()
         self._changed = asyncio.Event()
         # Failures in a row: how many, of one message alone or of several, in how many rounds.
@@ -55,6 +61,8 @@ class Circuit:
     @property
     def has_room(self) -> bool:
         """Whether another call may begin; at fewer and fewer at a time while calls fail in a row."""
+        if len(self._report.failed) + self._telling >= UNTOLD:
+            return False
         failing = max(self._failing, self._state.failing)
         return len(self._unanswered) < max(self._window - failing, 1)
 
@@ -85,6 +93,7 @@ class Circuit:
         """SES answered a call that had begun then (monotonic). One from before the circuit opened does not close it."""
         if self.is_open and begun < self._learnt_at:
             return
+        self._reached_at, self._began_at = time.monotonic(), max(begun, self._began_at)
         self._failing, self._first, self._shared, self._rounds = 0, None, False, 0
         if self._report is not REACHED:
             self._report = self._report.then(REACHED)
@@ -141,14 +150,19 @@ class Circuit:
     def take_report(self) -> Report:
         """What is to be told now; give_back() if it could not be."""
         report, self._report = self._report, NOTHING
-        return report
+        self._telling = len(report.failed)
+        now = time.monotonic()
+        return replace(
+            report, reached_ago_s=now - self._reached_at, began_ago_s=now - self._began_at
+        )
 
     def give_back(self, report: Report) -> None:
         self._report = report.then(self._report)
+        self._telling = 0
 
     def learn(self, state: CircuitState) -> None:
         """What all senders know after our report."""
-        before, self._state = self._state, state
+        before, self._state, self._telling = self._state, state, 0
         self._shared = self._shared or state.failing_messages > 1
         if state.failing == 0 and not self._report.failed:
             self._failing, self._first, self._shared = 0, None, False

@@ -97,6 +97,22 @@ async def test_an_answer_in_between_ends_the_row(ask: Asking) -> None:
     assert (state.failing, state.failing_messages, state.reason) == (0, 0, None)
 
 
+async def test_an_answer_from_before_the_failures_does_not_end_the_row(ask: Asking) -> None:
+    """Of a sender that had nothing to ask for in between."""
+    old = Report(reached=True, reached_ago_s=60.0, began_ago_s=61.0)
+    await ask(failed(19))
+    _, state = await ask(old)
+    assert (state.failing, state.open_since) == (19, None)
+    _, state = await ask(failed(1, first=50))
+    assert state.open_since is not None
+    _, state = await ask(old)
+    assert state.open_since is not None
+    _, state = await ask(Report(reached=True, reached_ago_s=0.0, began_ago_s=61.0))
+    assert state.open_since is not None
+    _, state = await ask(REACHED)
+    assert state.open_since is None
+
+
 async def test_one_sender_alone_gets_the_probe(ask: Asking) -> None:
     await ask(failed(20))
     await ask(failed(1), intervals=AT_ONCE)

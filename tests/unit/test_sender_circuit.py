@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from streams.domain.circuit import CLOSED, NOTHING, REACHED, CircuitState, Report, explanation
-from streams.sending.circuit import UNANSWERED, Circuit
+from streams.sending.circuit import UNANSWERED, UNTOLD, Circuit
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 FOREVER = 1e12
@@ -121,7 +121,24 @@ async def test_fewer_and_fewer_begin_while_calls_fail_in_a_row() -> None:
         for m in range(100):
             circuit.leave(UUID(int=m + 1))
         failing(circuit, UUID(int=1000 + n), is_unwritten=False)
+        circuit.take_report()
+        circuit.learn(CircuitState(failing=n + 1, failing_messages=n + 1))
     assert allowed == [8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1, 1]
+
+
+async def test_no_call_begins_while_failures_are_untold() -> None:
+    circuit = Circuit()
+    for n in range(UNTOLD):
+        assert circuit.has_room
+        failing(circuit, UUID(int=n + 1))
+    assert not circuit.has_room
+    report = circuit.take_report()
+    assert not circuit.has_room
+    circuit.give_back(report)
+    assert not circuit.has_room
+    circuit.take_report()
+    circuit.learn(CircuitState(failing=UNTOLD, failing_messages=UNTOLD))
+    assert circuit.has_room
 
 
 async def test_failures_of_others_let_fewer_begin_here() -> None:

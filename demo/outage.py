@@ -1,0 +1,238 @@
+"""`python -m demo.outage`: SES is down for half an hour while mail waits; counts what that leaves to settle.
+
+Real processes: every stage, two senders. Half an hour is scaled down together with the intervals of probes; --minutes 30
+--scale 1 is the real one. The last line is one JSON object; exit code 1 if more than 50 messages were ever ambiguous, one failed,
+was lost or sent twice, or the others did not go out by themselves.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import psycopg
+
+import devservers
+from demo.system import NotWorking, System
+from devservers.ports import Ports
+from devservers.tcp_proxy import TcpProxy
+
+STAGES: Final = ("relay", "sender", "sender-2", "events", "recipients", "scheduler")
+SENDERS: Final = ("sender", "sender-2")
+KINDS: Final = ("503", "unreachable", "mute")
+MOST_AMBIGUOUS: Final = 50
+FIRST_S, LONGEST_S = 5.0, 240.0
+A_TRANSACTION: Final = 500
+PATIENCE_S: Final = 600.0
+
+
+class Outage:
+    """The way to SES, and how it is cut."""
+
+    def __init__(self, kind: str, ports: Ports) -> None:
+        self._kind = kind
+        self._port = ports.claim(server="the way to SES")
+        self._upstream = 0
+        self._proxy: TcpProxy | None = None
+
+    def open(self, simulator_url: str) -> str:
+        """Where SES answers."""
+        self._upstream = urlsplit(simulator_url).port or 0
+        self._listen()
+        return f"http://127.0.0.1:{self._port}"
+
+    def _listen(self) -> None:
+        self._proxy = TcpProxy(upstream=self._upstream, port=self._port)
+        self._proxy.start()
+
+    def begin(self, system: System) -> None:
+        if self._kind == "503":
+            system.control("faults", faults=[_REFUSAL])
+        elif self._kind == "mute" and self._proxy is not None:
+            self._proxy.muted = True
+        else:
+            self.close()
+
+    def end(self, system: System) -> None:
+        system.control("faults", faults=[])
+        self.close()
+        self._listen()
+
+    def close(self) -> None:
+        proxy, self._proxy = self._proxy, None
+        if proxy is not None:
+            proxy.stop()
+
+
+_REFUSAL: Final = {
+    "when": "before",
+    "lie": "error",
+    "status": 503,
+    "code": "ServiceUnavailable",
+    "next": 1_000_000,
+}
+
+
+class Run:
+    """One outage: some mail goes out, SES goes down, the rest waits, SES comes back."""
+
+    def __init__(self, system: System, outage: Outage, *, messages: int, lasts_s: float) -> None:
+        self._system = system
+        self._outage = outage
+        self._messages = messages
+        self._lasts_s = lasts_s
+
+    def run(self) -> dict[str, Any]:
+        self._commit(200, "before")
+        self._system.wait_for(
+            lambda: self._states()["submitted"] == 200, "the first mail", timeout_s=120
+        )
+        self._outage.begin(self._system)
+        began = time.monotonic()
+        self._commit(self._messages, "during")
+        self._system.wait_for(self._says_why, "a sender to say why nothing is sent", timeout_s=300)
+        say("the circuit is open")
+        self._system.wait_for(
+            lambda: time.monotonic() - began > self._lasts_s,
+            "the outage",
+            timeout_s=self._lasts_s + 60,
+        )
+        during, probes = self._states(), self._value("SELECT probes FROM send_rate")
+        say(f"SES comes back after {self._lasts_s:.0f} s and {probes} probes: {dict(during)}")
+        self._outage.end(self._system)
+        ended = time.monotonic()
+        self._system.wait_for(
+            lambda: not self._states().keys() & {"pending", "sending"},
+            "everything to go out",
+            timeout_s=PATIENCE_S,
+        )
+        return self._found(during, probes, time.monotonic() - ended)
+
+    def _found(self, during: Counter[str], probes: int, recovered_s: float) -> dict[str, Any]:
+        states = self._states()
+        accepted = Counter(call["outbox"] for call in self._system.ledger())
+        return {
+            "messages": self._messages,
+            "outage_s": round(self._lasts_s, 1),
+            "probes": probes,
+            "ever_ambiguous": self._value(
+                "SELECT count(DISTINCT outbox_id) FROM email_attempt WHERE outcome = 'unknown'"
+            ),
+            "waited": during["pending"],
+            "submitted": states["submitted"],
+            "ambiguous": states["ambiguous"],
+            "failed": states["failed"],
+            "lost": self._messages + 200 - states["submitted"] - states["ambiguous"],
+            "sent_twice": sum(times > 1 for times in accepted.values()),
+            "charged": self._value("SELECT count(*) FROM email_outbox WHERE attempts > 1"),
+            "gone_out_after_s": round(recovered_s, 1),
+        }
+
+    def _says_why(self) -> bool:
+        return any(not self._system.ready(sender) for sender in SENDERS)
+
+    def _commit(self, count: int, name: str) -> None:
+        with psycopg.connect(self._system.dsn) as connection:
+            for first in range(0, count, A_TRANSACTION):
+                connection.execute(
+                    "INSERT INTO email_outbox (recipient, sender, subject, text) "
+                    "SELECT %s || '-' || n || '@example.com', 'shop@example.com', 'Hello', 'Hi' "
+                    "FROM generate_series(%s::int, %s::int) AS n",
+                    (name, first + 1, min(first + A_TRANSACTION, count)),
+                )
+                connection.commit()
+
+    def _states(self) -> Counter[str]:
+        with psycopg.connect(self._system.dsn) as connection:
+            rows = connection.execute("SELECT state, count(*) FROM email_outbox GROUP BY state")
+            return Counter(dict(rows.fetchall()))
+
+    def _value(self, sql: str) -> int:
+        with psycopg.connect(self._system.dsn) as connection:
+            row = connection.execute(sql).fetchone()
+        return 0 if row is None else int(row[0])
+
+
+def faults(found: dict[str, Any]) -> list[str]:
+    """What is wrong with what was found."""
+    return [
+        *(f"{found[name]} {name}" for name in ("failed", "lost", "sent_twice") if found[name]),
+        *(
+            [f"{found['ever_ambiguous']} messages were ambiguous, more than {MOST_AMBIGUOUS}"]
+            if found["ever_ambiguous"] > MOST_AMBIGUOUS
+            else []
+        ),
+        *(["nothing waited, so that nothing is shown"] if not found["waited"] else []),
+    ]
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> int:
+    options = _options()
+    directory = Path(tempfile.mkdtemp(prefix="mailstreams-outage-"))
+    name = f"outage_{os.getpid()}"
+    settings = {
+        "MAILSTREAMS_SENDER_PROBE_FIRST_S": str(FIRST_S * options.scale),
+        "MAILSTREAMS_SENDER_PROBE_LONGEST_S": str(LONGEST_S * options.scale),
+    }
+    ports = Ports(directory / "way")
+    outage = Outage(options.kind, ports)
+    try:
+        with devservers.running() as servers:
+            dsn = servers.postgres.create_database(name)
+            try:
+                with System(
+                    servers,
+                    dsn=dsn,
+                    directory=directory,
+                    topic_prefix=f"{name}.",
+                    settings=settings,
+                    stages=STAGES,
+                    way_to_ses=outage.open,
+                ) as system:
+                    lasts_s = options.minutes * 60 * options.scale
+                    found = Run(system, outage, messages=options.messages, lasts_s=lasts_s).run()
+            finally:
+                outage.close()
+                ports.release()
+                servers.postgres.drop_database(name)
+    except (NotWorking, devservers.DevServersError) as error:
+        print(f"outage: {error}\nlogs: {directory}")
+        return 1 if isinstance(error, NotWorking) else 2
+    wrong = faults(found)
+    for fault in wrong:
+        print(f"WRONG: {fault}")
+    print(json.dumps({"kind": options.kind, **found, "faults": len(wrong)}))
+    if wrong:
+        print(f"logs: {directory}", file=sys.stderr)
+        return 1
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo.outage", description=__doc__)
+    parser.add_argument("--kind", choices=KINDS, default="503")
+    parser.add_argument("--messages", type=int, default=5000)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--scale", type=float, default=1 / 60)
+    options = parser.parse_args()
+    if options.messages < 100:
+        parser.error("--messages has to be 100 or more, so that the circuit has to open")
+    if not 0.002 <= options.scale <= 1:
+        parser.error("--scale has to be between 0.002 and 1, so that probes are seen one by one")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
