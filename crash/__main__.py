@@ -55,13 +55,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--tries", type=int, default=12, help="of replays that make a failure shorter; 0: none")
     add("--replay", type=Path, metavar="FILE", help="one round as the file says")
     names = ", ".join(MUTATIONS)
-    add("--mutation", metavar="NAME", help=f"puts a fault in and has to find it: {names}, or all")
+    add(
+        "--mutation",
+        metavar="NAME",
+        help=f"puts faults in and has to find each: {names}, several with commas, or all",
+    )
     return parser.parse_args(arguments)
 
 
 async def _run(options: argparse.Namespace, scratch: Path) -> int:
-    if options.mutation not in (None, "all", *MUTATIONS):
-        raise NotWorking(f"there is no mutation {options.mutation!r}: {', '.join(MUTATIONS)}")
+    if unknown := set(_names(options)) - MUTATIONS.keys():
+        raise NotWorking(f"there is no mutation {min(unknown)!r}: {', '.join(MUTATIONS)}")
     print("starting PostgreSQL and Kafka", flush=True)
     async with servers(scratch) as (started, port):
         if options.mutation is not None:
@@ -100,7 +104,7 @@ async def _campaign(options: argparse.Namespace, started: LocalServers, port: in
 
 
 async def _mutations(options: argparse.Namespace, started: LocalServers, port: int) -> int:
-    names = list(MUTATIONS) if options.mutation == "all" else [options.mutation]
+    names = _names(options)
     results: list[Found] = []
     for name in names:
         async with system(started, port, name="mutant", mutation=name) as made:
@@ -159,6 +163,12 @@ async def _shorten(
 
 
 # Telling --------------------------------------------------------------------------------------------------------------
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    if options.mutation is None:
+        return []
+    return list(MUTATIONS) if options.mutation == "all" else options.mutation.split(",")
 
 
 def _state(options: argparse.Namespace, folder: Path | None) -> State:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from devservers.processes import Supervised, spawn
 
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 180.0
 
 
 class NotWorking(Exception):

@@ -5,6 +5,7 @@ stands the kind of round in which it shows soon (`crash.focus`).
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from crash.scenario import Mix
 
 Apply = Callable[[], None]
+_SLOW_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,34 +37,40 @@ def apply(name: str, stage: str) -> None:
         mutation.put_in()
 
 
-def _changed_query(name: str, old: str, new: str, *, times: int | None = None) -> None:
-    """From now on the statement has another text. It is refused if the text to be replaced is not there."""
+def _changed_query(name: str, old: str, new: str) -> None:
+    """From now on what the pattern finds in the statement is another text; refused if it finds nothing."""
     from streams.adapters import postgres, queries
 
     original = queries.query
-    text = original(name)
-    if text.count(old) == 0 or (times is not None and text.count(old) != times):
+    text, found = re.subn(old, new, original(name))
+    if not found:
         raise RuntimeError(f"the mutation does not fit {name}.sql any more: {old!r}")
 
     def query(asked: str) -> str:
-        return text.replace(old, new) if asked == name else original(asked)
+        return text if asked == name else original(asked)
 
     vars(postgres)["query"] = query
 
 
 def _outcome_without_token() -> None:
     _changed_query(
-        "record_outcomes",
-        "t.state = 'sending' AND t.attempt_id = t.token",
-        "t.state IS NOT NULL",
-        times=1,
+        "record_outcomes", r"\w\.state = 'sending' AND \w\.attempt_id = \w\.token", "true"
     )
 
 
 def _ready_before_caught_up() -> None:
+    """The topic is read late besides, as a large one is."""
+    from streams.adapters.kafka_suppressions import KafkaSuppressions
     from streams.suppression_table import SuppressionTable
 
     SuppressionTable.usable = lambda *_: True  # type: ignore[method-assign]
+    original = KafkaSuppressions.follow
+
+    async def follow(self: Any, *args: Any) -> Any:
+        await asyncio.sleep(_SLOW_S)
+        return await original(self, *args)
+
+    setattr(KafkaSuppressions, "follow", follow)  # noqa: B010
 
 
 def _no_last_look() -> None:
@@ -85,7 +93,9 @@ def _no_last_look() -> None:
 
 def _claim_without_suppressions() -> None:
     _changed_query(
-        "claim_emails", "FROM suppression AS s", "FROM (SELECT * FROM suppression WHERE false) AS s"
+        "claim_emails",
+        "FROM suppression AS s",
+        "FROM (SELECT * FROM suppression WHERE false) AS s",
     )
 
 

@@ -72,6 +72,7 @@ def _sender(around: _Around, journal: Journal) -> None:
 
     witness = Witness()
     _note_claims(OutboxStore, journal, witness)
+    _note_overruled(OutboxStore, witness)
     _note_outcomes(OutboxStore, journal)
     _note_calls(SesApi, around, journal, witness)
     around.waits(Sender, "_assigned", "assign")
@@ -98,6 +99,17 @@ def _note_claims(store: Any, journal: Journal, witness: Witness) -> None:
         return claims
 
     store.claim = claim
+
+
+def _note_overruled(store: Any, witness: Witness) -> None:
+    original = store.close_unsendable
+
+    async def close_unsendable(self: Any, ids: Any) -> Any:
+        closed = await original(self, ids)
+        witness.overruled([i for i in ids if i not in closed])
+        return closed
+
+    store.close_unsendable = close_unsendable
 
 
 def _note_outcomes(store: Any, journal: Journal) -> None:

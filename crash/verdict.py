@@ -159,6 +159,7 @@ def judge(found: Evidence) -> Verdict:
         "unknown_answers": sum("unknown" in a.told for a in found.attempts.values()),
         "stale_refused": sum(a.recorded.count("stale") for a in found.attempts.values()),
         "settled_by_hand": len(found.settled_by_hand),
+        "overruled": sum("overruled" in a.called for a in found.attempts.values()),
     }
     return Verdict(numbers=numbers, offences=offences)
 

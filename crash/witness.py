@@ -12,6 +12,7 @@ class Witness:
         from streams.suppression_table import SuppressionTable
 
         self._emails: dict[str, Any] = {}
+        self._overruled: dict[Any, None] = {}
         self._table: Any = None
         original = SuppressionTable.__init__
         witness = self
@@ -22,6 +23,12 @@ class Witness:
 
         SuppressionTable.__init__ = made  # type: ignore[method-assign]
 
+    def overruled(self, outbox_ids: list[Any]) -> None:
+        """The table knew a suppression of these, and PostgreSQL was asked and did not confirm it."""
+        self._overruled.update(dict.fromkeys(outbox_ids))
+        while len(self._overruled) > _MOST:
+            del self._overruled[next(iter(self._overruled))]
+
     def claimed(self, emails: list[Any]) -> None:
         for email in emails:
             self._emails[str(email.attempt_id)] = email
@@ -30,7 +37,7 @@ class Witness:
 
     def sees(self, attempt: str) -> str:
         """`ok`; `loading`: the table was not read up to the end captured at assignment; `known`: it holds a suppression in force
-        for the recipient; `gone`: the partition is not ours any more."""
+        for the recipient; `overruled`: PostgreSQL did not confirm it; `gone`: the partition is not ours any more."""
         email = self._emails.pop(attempt, None)
         if email is None:
             return "unclaimed"
@@ -42,7 +49,9 @@ class Witness:
             return "loading"
         clock = self._table._clock
         hit = found.entries.hit(email.recipient_key, email.tenant, email.lane, clock())
-        return "ok" if hit is None else "known"
+        if hit is None:
+            return "ok"
+        return "overruled" if email.id in self._overruled else "known"
 
 
 def _partition(key: str) -> int:
