@@ -87,7 +87,7 @@ class KafkaSuppressions:
             client = AIOKafkaClient(
                 **self._options,
                 request_timeout_ms=int(_ANSWER_S * 1000),
-                metadata_max_age_ms=30_000,
+                metadata_max_age_ms=10_000,
             )
             self._client = client
             await client.bootstrap()

@@ -17,6 +17,7 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from streams.adapters.attachment_files import AttachmentFiles
 from streams.adapters.attempt_journal import AttemptJournalFile
 from streams.adapters.kafka_pointers import KafkaPointers
 from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
@@ -25,6 +26,7 @@ from streams.adapters.outbox_store import PLANNER, OutboxStore
 from streams.adapters.postgres import Database
 from streams.adapters.schedule_store import ScheduleStore
 from streams.adapters.ses import SesApi
+from streams.adapters.suppression_announcer import SuppressionAnnouncer
 from streams.domain.circuit import ProbeIntervals
 from streams.domain.errors import Unavailable
 from streams.domain.heartbeats import heartbeat_keys
@@ -221,6 +223,7 @@ class Rig:
         staleness_s: float = 30.0,
         intervals: ProbeIntervals = PROBE_INTERVALS,
         journal: Path | None = None,
+        attachments: AttachmentFiles | None = None,
     ) -> Sender:
         pool = Database(self.dsn, pool_size=5, timeout_s=5, name="sender", server_settings=PLANNER)
         store = outbox(pool) if outbox else OutboxStore(pool, max_attempts=5)
@@ -246,7 +249,9 @@ class Rig:
                 staleness_s=staleness_s,
             ),
             unreadable=UnreadableTopic(publisher, key=UNREADABLE_KEY, stage="sender"),
+            announcer=SuppressionAnnouncer(pool),
             journal=None if journal is None else AttemptJournalFile(journal),
+            attachments=attachments,
         )
 
     async def states(self) -> Counter[str]:
