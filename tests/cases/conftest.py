@@ -35,7 +35,7 @@ def ignored() -> Iterator[str]:
         if not groups(files, kind):
             yield f"test_{kind}.py"
     if folder().resolve() != OWN_DATA.resolve():
-        yield from ("test_runner.py", "test_loader.py")
+        yield from ("test_runner.py", "test_send_runner.py", "test_loader.py")
 
 
 collect_ignore = list(ignored())

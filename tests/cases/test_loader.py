@@ -42,7 +42,7 @@ def first(case: Case) -> Case:
 @pytest.mark.parametrize("file", read_folder(OWN_DATA), ids=lambda file: file.id)
 def test_every_case_of_ours_is_taken(file: Any) -> None:
     assert not file.errors
-    assert file.variants
+    assert bool(file.variants) is (file.kind != "scenario")
 
 
 HTTP: dict[str, tuple[Change, str]] = {
@@ -127,6 +127,105 @@ EVENT: dict[str, tuple[Change, str]] = {
 }
 
 
+SEND: dict[str, tuple[Change, str]] = {
+    "key": (lambda c: first(c).update(colour="red"), "colour: unknown key"),
+    "no row": (lambda c: first(c).pop("row"), "row: key is missing"),
+    "row": (lambda c: first(c)["row"].update(bcc="x"), "row: bcc: unknown key"),
+    "header": (lambda c: first(c)["row"].update(headers={"X": 1}), "row: headers: X: must be a"),
+    "rows": (lambda c: first(c).update(rows=0), "rows: must be a positive whole number"),
+    "senders": (lambda c: first(c).update(senders="2"), "senders: must be a positive whole"),
+    "idle": (lambda c: first(c).update(idle_s=-1), "idle_s: must be a number of at least 0"),
+    "observe": (lambda c: first(c).update(observe_s=True), "observe_s: must be a number"),
+    "limits": (lambda c: first(c).update(limits={"burst": 1}), "limits: burst: unknown key"),
+    "rate": (lambda c: first(c).update(limits={"enforced": 0}), "enforced: must be more than 0"),
+    "account": (lambda c: first(c).update(account="rich"), "account: unknown word 'rich'"),
+    "cycle": (lambda c: first(c).update(cycle=1), "cycle: unknown word 1"),
+    "signal": (
+        lambda c: first(c).update(disturb={"signal": "SIGHUP", "after_accepted": 1}),
+        "disturb: signal: unknown word 'SIGHUP'",
+    ),
+    "after": (lambda c: first(c).update(disturb={"signal": "SIGKILL"}), "after_accepted: key is"),
+    "status": (lambda c: first(c)["stub"][0].update(status=99), "stub: 1: status: must be a"),
+    "body": (lambda c: first(c)["stub"][0].update(body={"id": "x"}), "body: id: unknown key"),
+    "no body": (lambda c: first(c)["stub"][0].pop("body"), "stub: 1: body: key is missing"),
+    "delay": (lambda c: first(c)["stub"][0].update(delay_s="8"), "delay_s: must be a number"),
+    "fault": (
+        lambda c: first(c).update(stub=[{"fault": "fire", "accepted": False}]),
+        "stub: 1: fault: unknown word 'fire'",
+    ),
+    "fault without accepted": (
+        lambda c: first(c).update(stub=[{"fault": "no-answer"}]),
+        "stub: 1: accepted: key is missing",
+    ),
+    "fault with a body": (
+        lambda c: first(c).update(stub=[{"fault": "no-answer", "accepted": True, "body": ""}]),
+        "stub: 1: body: unknown key",
+    ),
+    "accepted unseen": (
+        lambda c: first(c).update(stub=[{"fault": "refuse-connection", "accepted": True}]),
+        "accepted: cannot be, after refuse-connection",
+    ),
+    "truncated": (
+        lambda c: first(c).update(stub=[{"fault": "truncated-body", "accepted": True}]),
+        "stub: 1: status: key is missing",
+    ),
+    "placeholder": (
+        lambda c: first(c)["row"].update(text="<signature>"),
+        "unknown placeholder <signature>",
+    ),
+    "expect": (lambda c: first(c)["expect"].pop("calls"), "expect: calls: key is missing"),
+    "expect key": (lambda c: first(c)["expect"].update(cost=1), "expect: cost: unknown key"),
+    "outcome": (
+        lambda c: first(c)["expect"].update(outcomes=[["fine"]]),
+        "outcomes: 1: unknown word 'fine'",
+    ),
+    "many outcomes": (
+        lambda c: first(c)["expect"].update(outcomes=[["accepted"]] * 3),
+        "outcomes: has more entries than there may be calls",
+    ),
+    "no outcomes": (
+        lambda c: first(c)["expect"].update(outcomes=[]),
+        "outcomes: says nothing of any call",
+    ),
+    "state": (
+        lambda c: first(c)["expect"].update(row_state=["sent"]),
+        "row_state: unknown word 'sent'",
+    ),
+    "states of one": (
+        lambda c: first(c)["expect"].update(row_states={"submitted": 1}),
+        "row_states: unknown key",
+    ),
+    "states of many": (lambda c: first(c).update(rows=2), "expect: row_states: key is missing"),
+    "pause": (lambda c: first(c)["expect"].update(pauses=["world"]), "pauses: unknown word"),
+    "retry": (lambda c: first(c)["expect"].update(retry_after_s=[2, 1]), "retry_after_s: must be"),
+    "suppressed": (
+        lambda c: first(c)["expect"].update(suppressed=[5]),
+        "suppressed: 1: must be a text",
+    ),
+    "request": (
+        lambda c: first(c)["expect"].update(request={"cc": []}),
+        "request: cc: unknown key",
+    ),
+    "after without deliveries": (
+        lambda c: first(c)["expect"].update(row_state_after=["submitted"]),
+        "row_state_after: and deliveries belong together",
+    ),
+    "deliveries without after": (
+        lambda c: first(c).update(deliveries=[{"ses": {}}]),
+        "row_state_after: and deliveries belong together",
+    ),
+    "event": (lambda c: first(c)["expect"].update(events=["flown"]), "events: 1: unknown word"),
+    "window": (
+        lambda c: first(c)["expect"].update(windows=[{"max": 1}]),
+        "seconds: key is missing",
+    ),
+    "throttled": (
+        lambda c: first(c)["expect"].update(throttled_calls="1"),
+        "throttled_calls: must be a count",
+    ),
+}
+
+
 @pytest.mark.parametrize(("change", "error"), HTTP.values(), ids=HTTP)
 def test_a_wrong_sns_http_file_is_told(tmp_path: Path, change: Change, error: str) -> None:
     found = read_file(written(tmp_path, changed("A01", change)))
@@ -138,6 +237,13 @@ def test_a_wrong_sns_http_file_is_told(tmp_path: Path, change: Change, error: st
 def test_a_wrong_ses_event_file_is_told(tmp_path: Path, change: Change, error: str) -> None:
     found = read_file(written(tmp_path, changed("B01", change)))
     assert "Z01.json: variant 'both shapes': " in found.report
+    assert error in found.report, found.report
+
+
+@pytest.mark.parametrize(("change", "error"), SEND.values(), ids=SEND)
+def test_a_wrong_ses_send_file_is_told(tmp_path: Path, change: Change, error: str) -> None:
+    found = read_file(written(tmp_path, changed("C01", change)))
+    assert "Z01.json: variant '429 TooManyRequestsException': " in found.report
     assert error in found.report, found.report
 
 
@@ -189,7 +295,7 @@ def test_a_run_that_would_prove_nothing_ends_at_once_and_is_not_green(
 def test_wrong_types_anywhere_stop_nothing(tmp_path: Path) -> None:
     """Every value of two good cases, replaced by values of other types one after the other."""
     others: list[Any] = [None, 5, True, "x", [], {}, [[]], {"x": {}}]
-    for name in ("A25", "B25"):
+    for name in ("A25", "B25", "C02", "C25"):
         for path in _paths(own(name)):
             for wrong in others:
                 case = copy.deepcopy(own(name)) | {"id": "Z01"}
