@@ -16,7 +16,7 @@ import aiohttp
 from aiobotocore.config import AioConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streams.adapters.aws import CONNECT_TIMEOUT_S, region_of
+from streams.adapters.aws import CONNECT_TIMEOUT_S, region_of, trust
 from streams.domain.attachments import Attachment, Location, Places, Scheme
 from streams.domain.errors import BadMessage, Unavailable
 
@@ -90,7 +90,9 @@ class AttachmentFiles:
     async def _from_https(self, attachment: Attachment) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+                connector=aiohttp.TCPConnector(ssl=trust(None)),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
             )
         try:
             async with self._session.get(
@@ -111,7 +113,8 @@ class AttachmentFiles:
             answer = await (await self._bucket_client()).get_object(
                 Bucket=location.host, Key=location.path.removeprefix("/")
             )
-            async with answer["Body"] as body:
+            body = answer["Body"]
+            async with body:
                 return await _bounded(body.iter_chunks(65536), attachment)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", "unknown"))

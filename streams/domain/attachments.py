@@ -16,7 +16,7 @@ _TYPE: Final = re.compile(
     r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(; ?[A-Za-z0-9-]+=[A-Za-z0-9_.-]+)?"
 )
 _CONTENT_ID: Final = re.compile(r"[!-;=?-~]{1,78}")
-_ODD: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff\\]|%(2e|2f|5c|00)", re.IGNORECASE)
+_ODD: Final = re.compile(r"[^!-\[\]-~]|%(2[eEfF]|5[cC]|00)")
 _KEYS: Final = frozenset({"url", "name", "type", "sha256", "size", "content_id"})
 # SES refuses mail with files of these names. As a text, since people read it more easily.
 _REFUSED: Final = (
@@ -108,7 +108,7 @@ def _is_text(value: object, pattern: re.Pattern[str], most: int) -> bool:
 def locate(url: str) -> Location:
     """Takes a reference apart; ValueError where two readers could read it in two ways."""
     parts = urlsplit(url)
-    if _ODD.search(url) or "@" in parts.netloc or parts.fragment:
+    if "://" not in url or _ODD.search(url) or "@" in parts.netloc or parts.fragment:
         raise ValueError("it has characters that could be read in two ways")
     scheme = Scheme(parts.scheme)
     if scheme is not Scheme.HTTPS and (parts.query or "?" in url):
