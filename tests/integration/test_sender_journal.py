@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,31 @@ async def deaf() -> AsyncIterator[str]:
     server.close()
 
 
+# Runs the command in a process whose connections to SES are made once a file is there.
+GATED = """
+import asyncio, os, runpy, sys
+from streams.adapters.ses_connections import PunctualConnector
+connect = PunctualConnector.connect
+async def gated(self, *args, **named):
+    while not os.path.exists(os.environ["GATE"]):
+        await asyncio.sleep(0.02)
+    open(os.environ["GATE"] + ".passed", "w").close()
+    return await connect(self, *args, **named)
+PunctualConnector.connect = gated
+sys.argv = ["mailstreams", "sender"]
+runpy.run_module("streams", run_name="__main__")
+"""
+
+
 @asynccontextmanager
 async def process(
-    rig: Rig, directory: Path, *, endpoint: str, journal: Path | None
+    rig: Rig,
+    directory: Path,
+    *,
+    endpoint: str,
+    journal: Path | None,
+    command: Sequence[str] = ("-m", "streams", "sender"),
+    more: dict[str, str] | None = None,
 ) -> AsyncIterator[Supervised]:
     """A real sender, killed at the end at the latest."""
     environment = {
@@ -76,10 +98,10 @@ async def process(
         environment["MAILSTREAMS_SENDER_JOURNAL"] = str(journal)
     made = await asyncio.to_thread(
         lambda: spawn(
-            [sys.executable, "-m", "streams", "sender"],
+            [sys.executable, *command],
             name="sender",
             log_path=directory / "sender.log",
-            env=os.environ | environment,
+            env=os.environ | environment | (more or {}),
         )
     )
     try:
@@ -250,3 +272,52 @@ async def test_a_stopped_process_still_holds_its_journal(
             await following.start()
         await following.stop()
     assert rig.ses.calls == []
+
+
+async def test_a_process_that_was_frozen_after_signing_makes_no_call_once_its_lease_is_over(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """What it holds was given to another sender meanwhile."""
+    gate = tmp_path / "gate"
+    times = {"CONNECT_TIMEOUT_S": "1.5", "READ_TIMEOUT_S": "0.5", "LEASE_S": "7"}
+    more = {f"MAILSTREAMS_SENDER_{name}": value for name, value in times.items()}
+    id_ = await insert(rig.database)
+    async with process(
+        rig,
+        tmp_path,
+        endpoint=rig.ses.url,
+        journal=None,
+        command=("-c", GATED),
+        more=more | {"GATE": str(gate)},
+    ) as frozen:
+        await is_in(rig, id_, "sending")
+        os.kill(frozen.pid, signal.SIGSTOP)
+
+        async def is_over() -> bool:
+            found = await one(
+                rig.database, "SELECT expires < clock_timestamp() AS is_over FROM email_lease"
+            )
+            return bool(found["is_over"])
+
+        await until(is_over, 60)
+        await ScheduleStore(rig.database).expire_leases(10)
+        # Somebody decides that it is to be sent again.
+        await execute(rig.database, "DELETE FROM email_unsettled")
+        await execute(rig.database, "UPDATE email_outbox SET state = 'pending' WHERE id = $1", id_)
+        await execute(
+            rig.database,
+            "INSERT INTO email_due (id, due, tenant, lane, why) "
+            "SELECT id, clock_timestamp(), tenant, lane, 'retry' FROM email_outbox",
+        )
+        async with running(rig.sender()):
+            await is_in(rig, id_, "submitted")
+            gate.touch()
+            os.kill(frozen.pid, signal.SIGCONT)
+
+            async def is_told() -> bool:
+                log = await asyncio.to_thread((tmp_path / "sender.log").read_text)
+                return "SES was not called" in log or "sender.released" in log
+
+            await until(is_told, 60)
+    assert len(rig.ses.calls) == 1
+    assert rig.ses.accepted == [str(id_)]
