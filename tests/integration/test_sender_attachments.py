@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from aiohttp import web
 
@@ -172,6 +173,24 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     async with rig_on(servers.kafka.bootstrap_servers, database_dsn, database, topics) as made:
         yield made
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    "change",
+    [{"url": "ftp://h/x"}, {"url": None}, {"name": "a/b"}, {"sha256": "A" * 64}, {"size": 0}, {"size": "3"}, {"more": 1}],
+)  # fmt: skip
+async def test_reference_that_is_wrong_is_refused_by_the_insert(
+    change: dict[str, Any], database: Database
+) -> None:
+    given = {"url": "file:///a", "name": "a.pdf", "sha256": "0" * 64, "size": 3} | change
+    async with database.connection() as connection:
+        for attachments in ([given], given, [7]):
+            with pytest.raises(asyncpg.CheckViolationError, match="attachments_are"):
+                await connection.fetchval(
+                    "SELECT enqueue_email('user1@example.com', 'shop@example.com', 'Hello', 'Hi', attachments => $1)",
+                    json.dumps(attachments),
+                )
 
 
 @pytest.mark.servers
