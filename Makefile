@@ -49,8 +49,8 @@ chaos: .venv/ready ## events under every disturbance of SNS while their stages a
 bench: .venv/ready ## the benchmarks; one alone: python -m benchmarks NAME
 	@$(PY) -m benchmarks
 
-crash: .venv/ready ## every process and server killed, frozen and cut off again and again under load, judged by the simulator's ledger; KILLS=2000 MESSAGES=200000
-	@$(PY) -m crash --kills $(KILLS) --messages $(if $(filter command line environment,$(origin MESSAGES)),$(MESSAGES),200000)
+crash: .venv/ready ## every process and server killed, frozen and cut off again and again under load, judged by the simulator's ledger; KILLS=2000 MESSAGES=200000 RESUME=<folder>
+	@$(PY) -m crash --report $(if $(RESUME),--resume $(RESUME)) --kills $(KILLS) --messages $(if $(filter command line environment,$(origin MESSAGES)),$(MESSAGES),200000)
 
 fuzz: .venv/ready ## inputs changed from genuine ones against the SNS endpoint, judged; INPUTS=100000
 	@$(PY) -m tests.fuzz --inputs $(INPUTS)

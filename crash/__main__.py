@@ -49,7 +49,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--kills", type=int, default=2_000, help="at least so many")
     add("--minutes", type=float, help="begins no further round after so long")
     add("--seed", type=int, default=1)
-    add("--per-second", type=float, default=120.0, help="messages that are committed a second")
+    add("--per-second", type=float, default=150.0, help="messages that are committed a second")
     add("--resume", type=Path, metavar="FOLDER", help="keeps the counts there, and adds to them")
     add("--report", action="store_true", help="writes docs/proof.md")
     add("--tries", type=int, default=12, help="of replays that make a failure shorter; 0: none")
@@ -117,8 +117,8 @@ async def _mutations(options: argparse.Namespace, started: LocalServers, port: i
         print(f"  {found.example}", flush=True)
         if len(names) == 1:
             _progress(last)
-    if options.report:
-        write_report(REPORT, mutations=results)
+        if options.report:
+            write_report(REPORT, mutations=results)
     missed = [found.mutation for found in results if not found.kinds]
     print(json.dumps({"mutations": [asdict(r) for r in results], "missed": missed}))
     return 1 if missed else 0

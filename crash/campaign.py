@@ -13,8 +13,8 @@ from crash.rounds import Round, Rounds
 from crash.scenario import Mix, Scenario, disturbances_of
 from crash.verdict import ZERO
 
-LEAST_MESSAGES: Final = 300
-ROUND_MESSAGES: Final = 5000
+LEAST_MESSAGES: Final = 100
+ROUND_MESSAGES: Final = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Goal:
         return state.numbers["messages"] >= self.messages and state.kills >= self.kills
 
     def next_round(self, state: State, per_second: float, mix: Mix) -> Scenario:
-        """As large as what is left, at most 5,000 messages, with as many kills as keeps the two together."""
+        """As large as what is left, at most 10,000 messages, with as many kills as keeps the two together."""
         left = max(self.messages - state.numbers["messages"], LEAST_MESSAGES)
         # Some are rolled back.
         messages = min(ROUND_MESSAGES, int(left * 1.12))

@@ -96,15 +96,18 @@ class Chaos:
             self._system.start_replica(what.who)
 
     async def _kill_at(self, what: Disturbance) -> None:
-        workers, trigger = self._system.workers, self._system.triggers[what.who]
-        trigger.arm(what.point, Action.KILL, times=what.times)
-        if await workers.ended(what.who, _POINT_S):
-            self.kills += 1
-            self.points[f"{stage_of(what.who)}: {what.point}"] += 1
-        else:
+        """Where the worker does not come by, it is killed anywhere, and its successor, which starts through its first points."""
+        for _ in range(2):
+            trigger = self._system.triggers[what.who]
+            trigger.arm(what.point, Action.KILL, times=what.times)
+            if await self._system.workers.ended(what.who, _POINT_S):
+                self.kills += 1
+                self.points[f"{stage_of(what.who)}: {what.point}"] += 1
+                await self._start_again(what)
+                return
             trigger.disarm()
             await self._end(what.who, "anywhere")
-        await self._start_again(what)
+            await self._start_again(what)
 
     async def _term(self, what: Disturbance) -> None:
         """An orderly end, which counts as no kill unless it takes too long."""
