@@ -16,6 +16,7 @@ from streams.domain.attempts import (
     Presence,
     Verdict,
 )
+from tests.integration.claim_races import DEADLINE_S
 from tests.integration.sender_rows import (
     LEASE_S,
     attempt_id,
@@ -246,7 +247,7 @@ async def test_row_that_somebody_else_holds_is_busy_and_gets_a_wake_up(
     id_ = await insert(database)
     async with database.transaction() as holder:
         await holder.execute("SELECT FROM email_outbox WHERE id = $1 FOR UPDATE", id_)
-        [answer] = await asyncio.wait_for(claim(store, id_), 5)
+        [answer] = await asyncio.wait_for(claim(store, id_), DEADLINE_S)
     assert answer.verdict is Verdict.BUSY
     due = await due_of(database, id_)
     assert due["why"] == "busy"

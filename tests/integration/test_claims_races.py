@@ -12,7 +12,7 @@ from streams.domain.attempts import (
     Recorded,
     Verdict,
 )
-from tests.integration.claim_races import gate, halted_claim, until_halted
+from tests.integration.claim_races import DEADLINE_S, gate, halted_claim, until_halted
 from tests.integration.sender_rows import (
     attempt_id,
     claim,
@@ -57,7 +57,7 @@ async def test_suppression_committed_before_the_claim_is_honoured_while_the_row_
     id_ = await insert(database)
     async with database.transaction() as holder:
         await holder.execute("UPDATE email_outbox SET changed = changed WHERE id = $1", id_)
-        [first] = await asyncio.wait_for(claim(store, id_), 5)
+        [first] = await asyncio.wait_for(claim(store, id_), DEADLINE_S)
         await suppress(database, "ann@example.com")
     [second] = await claim(store, id_)
     assert (first.verdict, second.verdict) == (Verdict.BUSY, Verdict.SUPPRESSED)
