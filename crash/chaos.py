@@ -15,6 +15,8 @@ from crash.traps import Action
 # How long a worker may take to come by its point before it is killed where it stands.
 _POINT_S: Final = 4.0
 _TERM_S: Final = 8.0
+# A supervisor waits a moment before it starts again what ended.
+_SUPERVISOR_S: Final = 0.3
 
 
 class Chaos:
@@ -30,8 +32,6 @@ class Chaos:
         self._scenario = scenario
         self._clock = clock
         self._busy: dict[str, asyncio.Lock] = {}
-        self._stopping = False
-        self._frozen: set[str] = set()
         self._deeds: Mapping[str, Callable[[Disturbance], Awaitable[None]]] = {
             "kill": self._kill,
             "kill at": self._kill_at,
@@ -62,18 +62,22 @@ class Chaos:
             self.log.append(f"{time.time():.3f} {disturbance}")
             await self._deeds[disturbance.do](disturbance)
             self.counts[disturbance.name] += 1
+        self._revive(disturbance.who)
 
     def _ended(self, name: str, code: int) -> None:
         """A worker that ends by itself is started again, as a supervisor would."""
         self.log.append(f"{time.time():.3f} {name} ended ({code})")
         lock = self._busy.get(name)
-        if not self._stopping and (lock is None or not lock.locked()) and name != "migrate":
+        if lock is None or not lock.locked():
+            asyncio.get_running_loop().call_later(_SUPERVISOR_S, self._revive, name)
+
+    def _revive(self, name: str) -> None:
+        """Starts a worker that ended by itself."""
+        lock = self._busy.get(name)
+        free = lock is None or not lock.locked()
+        if free and name in self._system.replicas and not self._system.workers.alive(name):
             self.counts[f"ended by itself {stage_of(name)}"] += 1
             self._system.start_replica(name)
-
-    def stop(self) -> None:
-        """From now on nobody is started again."""
-        self._stopping = True
 
     # Workers ------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ SIGNATURE_S: Final = 10.0
 LEASE_S: Final = 7.5
 # The others keep an attempt journal, which proves after a kill what was never called.
 WITHOUT_JOURNAL: Final = ("sender-3",)
+# The others are members of their group that survive restarts.
+WITHOUT_NAME: Final = ("sender-2",)
 # For a machine that is busy with other things.
 _PATIENCE_S: Final = 240.0
 _AUDIT: Final = Path(__file__).with_name("audit.sql")
@@ -45,7 +47,7 @@ _SETTINGS: Final = {
     # Nothing that sleeps may be woken by it: then it would not be seen.
     "MAILSTREAMS_SCHEDULER_SWEEP_AGE_S": "1000000",
     "MAILSTREAMS_DRAIN_S": "6",
-    "MAILSTREAMS_KAFKA_SESSION_TIMEOUT_S": "3",
+    "MAILSTREAMS_KAFKA_SESSION_TIMEOUT_S": "5",
     "MAILSTREAMS_PROVIDER_LIST": "false",
 }
 _EVENTS: Final = {"duplicate_share": 0.05, "reorder_share": 0.1, "late_share": 0.03, "late_ms": [500, 4000], "late_age_s": 600.0, "early_share": 0.03}  # fmt: skip
@@ -181,6 +183,9 @@ class System:
             if stage == "sender":
                 ses = await self._link(f"{replica}-ses", _port(self._url))
                 own["AWS_ENDPOINT_URL_SESV2"] = _at_port(self._url, ses)
+                own["MAILSTREAMS_SENDER_INSTANCE_ID"] = (
+                    "none" if replica in WITHOUT_NAME else replica
+                )
                 if replica not in WITHOUT_JOURNAL:
                     own["MAILSTREAMS_SENDER_JOURNAL"] = str(self.directory / f"{replica}.attempts")
             if stage == "events":
