@@ -16,6 +16,7 @@ from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.feed_rows import FeedRow, RecordRefused, Refusal, sift
 from streams.domain.slots import Held
 from streams.ports.relay import RecordSink, RelayStore, ReplicationSource
+from streams.relay_late import LateSuppressions
 from streams.relay_slot import Claim, SlotOpening
 from streams.relay_stream import Stream
 from streams.runtime import metrics
@@ -44,6 +45,7 @@ class Relay:
         self._sink = sink
         self._store = store
         self._opening = SlotOpening(source=source, store=store, health=self.health)
+        self._late = LateSuppressions(store)
         self._drain_s = drain_s
         self._stopping = asyncio.Event()
         self._drained = asyncio.Event()
@@ -164,7 +166,7 @@ class Relay:
             self.health.not_ready("slot", "not streaming")
             self.health.ready("topic")
             await self._sink.drained(_LET_GO_S)
-            await self._sink.close()
+            self._late.add(await self._sink.close())
             await self._confirm_last(stream)
             stream.end()
             self._set_aside_in.clear()
@@ -301,6 +303,7 @@ class Relay:
             stream.keep_alive()
         except Unavailable as error:
             self._fail(error)
+        await self._late.announce()
         return _TICK_S
 
     def _on_acknowledged(self) -> None:

@@ -130,6 +130,8 @@ class KafkaBatches:
                 batch = self._next(partition, batch, transaction)
                 batch.append(timestamp=now_ms, key=key, value=payload, headers=record_headers)
             batch.ids.append(row_id)
+            if topic.keeps_keys and key:
+                batch.keys.append(key)
         self._rows += len(rows)
         for batch in self._open.values():
             self._bytes += batch.grown()
@@ -154,11 +156,18 @@ class KafkaBatches:
         for partition, batch in list(self._open.items()):
             self._shut(partition, batch)
 
-    async def close(self) -> None:
+    async def close(self) -> list[bytes]:
         if self._timer is not None:
             self._timer.cancel()
         producer, self._producer = self._producer, None
         topics = list(self._topics.values())
+        late = [
+            key
+            for topic in topics
+            for partition in topic.partitions
+            for batch in partition.on_the_way
+            for key in batch.keys
+        ]
         if self._rows:
             metrics.RELAY_PRODUCERS.inc()
         self._forget()
@@ -168,6 +177,7 @@ class KafkaBatches:
                     partition.sending.cancel()
         if producer is not None:
             await abandon(producer)
+        return late
 
     # From open to closed ------------------------------------------------------------------------------------------
 
@@ -227,7 +237,7 @@ class KafkaBatches:
                     # The batch before it waits for a frozen broker; this one was not taken, so it is offered again.
                     continue
                 partition.closed.popleft()
-                partition.handed_over += 1
+                partition.on_the_way.append(batch)
                 acknowledgement.add_done_callback(
                     lambda future, batch=batch: self._on_done(producer, partition, batch, future)
                 )
@@ -250,7 +260,7 @@ class KafkaBatches:
         if error is not None:
             self._fail(producer, self._judge(partition.topic.name, batch, error))
             return
-        partition.handed_over -= 1
+        partition.on_the_way.remove(batch)
         self._rows -= len(batch.ids)
         self._bytes -= batch.size
         self._prefix.acknowledged(batch.mark)

@@ -10,12 +10,14 @@ from streams.runtime import metrics
 
 # Key, headers and lengths of a record, roughly.
 _RECORD_OVERHEAD: Final = 200
+# The kind of topic of which a record that comes late matters.
+SUPPRESSIONS: Final = "suppressions"
 
 
 class Batch:
     """Some records of one partition, not acknowledged yet."""
 
-    __slots__ = ("append", "builder", "ids", "mark", "opened_at", "size")
+    __slots__ = ("append", "builder", "ids", "keys", "mark", "opened_at", "size")
 
     def __init__(self, builder: Any, mark: Outstanding, opened_at: float) -> None:
         self.builder = builder
@@ -23,6 +25,8 @@ class Batch:
         self.mark = mark
         self.opened_at = opened_at
         self.ids: list[bytes | None] = []
+        # Of suppressions only.
+        self.keys: list[bytes] = []
         self.size = 0
 
     def grown(self) -> int:
@@ -36,21 +40,25 @@ class Batch:
 
 
 class Partition:
-    """The batches of one partition: one being filled, closed ones in their order, and how many are handed over."""
+    """The batches of one partition: one being filled, closed ones in their order, and those that are handed over."""
 
-    __slots__ = ("closed", "handed_over", "number", "open", "sending", "topic")
+    __slots__ = ("closed", "number", "on_the_way", "open", "sending", "topic")
 
     def __init__(self, topic: "Topic", number: int) -> None:
         self.topic = topic
         self.number = number
         self.open: Batch | None = None
         self.closed: deque[Batch] = deque()
-        self.handed_over = 0
+        self.on_the_way: deque[Batch] = deque()
         self.sending: asyncio.Task[None] | None = None
+
+    @property
+    def handed_over(self) -> int:
+        return len(self.on_the_way)
 
 
 class Topic:
-    __slots__ = ("content_type", "limit", "name", "partitions", "records")
+    __slots__ = ("content_type", "keeps_keys", "limit", "name", "partitions", "records")
 
     def __init__(
         self, name: str, kind: str, partitions: int, limit: int, content_type: Header | None = None
@@ -59,4 +67,5 @@ class Topic:
         self.partitions = [Partition(self, number) for number in range(partitions)]
         self.limit = limit
         self.content_type = content_type
+        self.keeps_keys = kind == SUPPRESSIONS
         self.records = metrics.RELAY_RECORDS.labels(topic=kind)

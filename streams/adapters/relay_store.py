@@ -1,6 +1,6 @@
 """What the relay reads and writes by SQL: its set-up, slot, checkpoint, the feed as a whole, and refused rows."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -107,6 +107,9 @@ class RelayStore:
             "insert_relay_refused",
             *(row_id, seq, aggregate, key, kind, payload, trace, reason.value, detail),
         )
+
+    async def announce(self, keys: Sequence[str]) -> None:
+        await self._database.rows("announce_suppressions", list(keys), 0)
 
     async def writing_transactions(self) -> list[str]:
         """What a new slot waits for, one short text each."""

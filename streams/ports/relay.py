@@ -77,8 +77,8 @@ class RecordSink(Protocol):
     async def drained(self, timeout_s: float) -> bool:
         """Waits until nothing is in flight, or for so long; whether it is."""
 
-    async def close(self) -> None:
-        """Disconnects and forgets what is in flight."""
+    async def close(self) -> list[bytes]:
+        """Disconnects and forgets what is in flight; the keys of suppressions among it, which may be appended late."""
 
 
 class RelayStore(Protocol):
@@ -105,6 +105,9 @@ class RelayStore(Protocol):
 
     async def set_aside(self, row: FeedRow, reason: Refusal, detail: str | None) -> None:
         """Returns when the row is kept where a person finds it."""
+
+    async def announce(self, keys: Sequence[str]) -> None:
+        """Puts the suppressions of these recipients, as they are, into the feed again."""
 
     async def writing_transactions(self) -> list[str]:
         """What a new slot waits for, one short text each."""

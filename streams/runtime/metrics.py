@@ -103,6 +103,11 @@ RELAY_REBUILT_ROWS = Counter(
     "mailstreams_relay_rebuilt_rows_total",
     "Rows of the feed that were sent again after a lost slot.",
 )
+RELAY_ANNOUNCED = Counter(
+    "mailstreams_relay_suppressions_announced_total",
+    "Recipients put into the feed again, since their suppression was on its way when its producer was given up (internal). Follows "
+    "mailstreams_relay_producer_replacements_total.",
+)
 RELAY_PRODUCERS = Counter(
     "mailstreams_relay_producer_replacements_total",
     "Kafka producers that were given up with records in flight. Growing: see the log lines with action duty.failed.",

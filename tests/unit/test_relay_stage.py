@@ -112,8 +112,9 @@ class Sink:
     async def drained(self, timeout_s: float) -> bool:
         return not self.batches
 
-    async def close(self) -> None:
+    async def close(self) -> list[bytes]:
         self.batches.clear()
+        return []
 
 
 class Store:
@@ -152,6 +153,9 @@ class Store:
 
     async def set_aside(self, row: FeedRow, reason: Refusal, detail: str | None) -> None:
         self.refused.append((row[1], reason))
+
+    async def announce(self, keys: Sequence[str]) -> None:
+        raise AssertionError("no suppression was on its way")
 
     async def writing_transactions(self) -> list[str]:
         return []
