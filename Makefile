@@ -41,7 +41,7 @@ down: .venv/ready ## ends what `make up` started
 	@$(PY) -m devservers down
 
 cases: .venv/ready ## the field cases, or those of CASES_DIR=<folder>, against the product on real servers
-	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases -n $(JOBS) --dist worksteal --show-capture=no $(PYTEST_ARGS)
+	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases -n $(JOBS) --dist loadgroup --show-capture=no $(PYTEST_ARGS)
 
 chaos: .venv/ready ## events under every disturbance of SNS while their stages are killed, judged by the simulator's ledger; MESSAGES=20000
 	@$(PY) -m demo.events_chaos --messages $(MESSAGES)

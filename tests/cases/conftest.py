@@ -34,6 +34,8 @@ def ignored() -> Iterator[str]:
     for kind in ("sns_http", "ses_event", "ses_send"):
         if not groups(files, kind):
             yield f"test_{kind}.py"
+    if "C25" not in {file.id for file in files}:
+        yield "test_c25_old_sdk.py"
     if folder().resolve() != OWN_DATA.resolve():
         yield from ("test_runner.py", "test_send_runner.py", "test_loader.py")
 
