@@ -17,7 +17,7 @@ from crash.scenario import Scenario
 from crash.system import System
 from crash.verdict import Evidence, Verdict, judge
 
-QUIET_S: Final = 120.0
+QUIET_S: Final = 300.0
 # So many rows that could be sent may wait before the application is held back.
 _MOST_WAITING: Final = 400
 _WAITING: Final = "SELECT count(*) FROM email_outbox WHERE id >= $1 AND state IN ('pending', 'sending') AND (send_after IS NULL OR send_after < now())"
@@ -26,8 +26,8 @@ _OPEN: Final = (
     "SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'sending') AS sending, "
     "count(*) FILTER (WHERE state = 'ambiguous') AS ambiguous FROM email_outbox WHERE id >= $1"
 )
-# Longer than a lease and the patience of the operator: what has not moved for so long never will.
-_STILL_S: Final = 30.0
+# Longer than a lease and the patience of the operator, on a slow machine too: what has not moved for so long never will.
+_STILL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

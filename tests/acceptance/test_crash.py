@@ -21,7 +21,7 @@ def crash(*arguments: str) -> tuple[int, dict[str, Any], str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=560,
+        timeout=1100,
         check=False,
     )
     printed = run.stdout + run.stderr
@@ -29,7 +29,7 @@ def crash(*arguments: str) -> tuple[int, dict[str, Any], str]:
     return run.returncode, json.loads(run.stdout.strip().splitlines()[-1]), printed
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_nothing_is_lost_or_sent_twice_while_every_stage_is_killed(tmp_path: Path) -> None:
     short = ("--messages", "180", "--kills", "12", "--per-second", "50", "--tries", "0")
     code, line, printed = crash(*short, "--seed", "5", "--resume", str(tmp_path))
