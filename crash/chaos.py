@@ -15,6 +15,7 @@ from crash.traps import Action
 # How long a worker may take to come by its point before it is killed where it stands.
 _POINT_S: Final = 4.0
 _TERM_S: Final = 8.0
+_END_S: Final = 30.0
 # A supervisor waits a moment before it starts again what ended.
 _SUPERVISOR_S: Final = 0.3
 
@@ -90,9 +91,14 @@ class Chaos:
         if not workers.alive(who):
             return
         workers.signal(who, signal.SIGKILL)
-        await workers.ended(who, 10)
-        self.kills += 1
-        self.points[f"{stage_of(who)}: {point}"] += 1
+        await workers.ended(who, _END_S)
+        self._count(who, point)
+
+    def _count(self, who: str, point: str) -> None:
+        """A worker has ended; it counts if it was killed."""
+        if self._system.workers.codes.get(who) == -signal.SIGKILL:
+            self.kills += 1
+            self.points[f"{stage_of(who)}: {point}"] += 1
 
     async def _start_again(self, what: Disturbance) -> None:
         await asyncio.sleep(what.back_s)
@@ -102,11 +108,12 @@ class Chaos:
     async def _kill_at(self, what: Disturbance) -> None:
         """Where the worker does not come by, it is killed anywhere, and its successor, which starts through its first points."""
         for _ in range(2):
+            if not self._system.workers.alive(what.who):
+                self._system.start_replica(what.who)
             trigger = self._system.triggers[what.who]
             trigger.arm(what.point, Action.KILL, times=what.times)
             if await self._system.workers.ended(what.who, _POINT_S):
-                self.kills += 1
-                self.points[f"{stage_of(what.who)}: {what.point}"] += 1
+                self._count(what.who, what.point)
                 await self._start_again(what)
                 return
             trigger.disarm()
