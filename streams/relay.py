@@ -293,7 +293,9 @@ class Relay:
             self._acknowledged_at = now
         if now - self._acknowledged_at > _SLOW_KAFKA_S:
             self.health.not_ready(
-                "kafka", f"nothing is acknowledged for {_SLOW_KAFKA_S:g} s or more"
+                "kafka",
+                f"nothing is acknowledged for {_SLOW_KAFKA_S:g} s or more: see that the brokers are up, that as many are in "
+                "sync as min.insync.replicas asks for, and that their disks have room",
             )
         else:
             self.health.ready("kafka")

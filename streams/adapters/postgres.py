@@ -25,6 +25,12 @@ else:
 # SQLSTATE classes that say that the server, the connection or a lock is in the way, not the statement.
 # 25006: a standby, or a primary that was made read-only.
 _PASSING = ("08", "25006", "40", "53", "55", "57", "58")
+# What mends it, where waiting alone does not.
+_ADVICE = {
+    "25006": "it takes no changes; connect to the primary, or turn default_transaction_read_only off",
+    "53100": "its disk is full; make room for its data and its WAL",
+    "53300": "raise max_connections, or lower MAILSTREAMS_POSTGRES_POOL_SIZE",
+}
 # A server that ends while an answer is on its way leaves asyncpg in a state that it calls an internal error.
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _DENIED = ("28", "3D", "42501")
@@ -43,7 +49,8 @@ def translate(error: BaseException) -> BaseException:
                 f'{error.message}: run "mailstreams migrate" on this database first'
             )
         if state.startswith(_PASSING):
-            return Unavailable(f"PostgreSQL: {error.message} ({state})")
+            advice = f": {_ADVICE[state]}" if state in _ADVICE else ""
+            return Unavailable(f"PostgreSQL: {error.message} ({state}){advice}")
     if isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)):
         return Unavailable(f"PostgreSQL does not answer: {error or type(error).__name__}")
     # asyncpg reports a connection lost in the middle of a statement as one of these; an argument of the wrong type is one too,
