@@ -268,11 +268,15 @@ def scene_on(
     kafka: str | None = None,
     settings: Mapping[str, str] | None = None,
     simulator: bool = True,
+    tablespace: str | None = None,
 ) -> Iterator[Scene]:
     """A scene on a fresh database and fresh topics; settings as in the environment."""
     name = f"scene-{os.getpid()}-{next(_numbers)}"
     dsn = servers.postgres.create_database(name)
     try:
+        if tablespace is not None:
+            with psycopg.connect(servers.postgres.dsn, autocommit=True) as connection:
+                connection.execute(f'ALTER DATABASE "{name}" SET TABLESPACE {tablespace}'.encode())
         with Scene(
             servers,
             directory,
