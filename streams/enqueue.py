@@ -10,13 +10,14 @@ import asyncpg
 import orjson
 
 from streams.domain.errors import BadMessage
-from streams.domain.mailboxes import ascii_domain_of
+from streams.domain.mailboxes import ascii_domain_of, name_and_address
 from streams.domain.topics import Lane
 
 _ENQUEUE: Final = """
 SELECT enqueue_email(recipient => $1, sender => $2, subject => $3, body_text => $4, body_html => $5, template => $6,
   variables => $7, tenant => $8, lane => $9, dedup_key => $10, send_after => $11, expires_at => $12, cc => $13, bcc => $14,
-  reply_to => $15, headers => $16, tags => $17, traceparent => $18, template_version => $19)
+  reply_to => $15, headers => $16, tags => $17, traceparent => $18, template_version => $19, attachments => $20,
+  on_ambiguous => $21, sender_name => $22)
 """
 _NOT_WRITABLE: Final = "a text has a character that PostgreSQL cannot keep (U+0000, or half of a surrogate pair): take it out"
 
@@ -25,7 +26,8 @@ _NOT_WRITABLE: Final = "a text has a character that PostgreSQL cannot keep (U+00
 class NewEmail:
     """One message to one recipient: a subject with text or html, or a template with its variables.
 
-    Domains outside ASCII are converted to their xn-- form; before the @ SES takes ASCII only.
+    Domains outside ASCII are converted to their xn-- form; before the @ SES takes ASCII only. The sender may be written
+    "Name <address>"; a name that stands so in reply_to is not kept.
     """
 
     recipient: str
@@ -47,6 +49,8 @@ class NewEmail:
     headers: Mapping[str, str] | None = None
     tags: Mapping[str, str] | None = None
     traceparent: str | None = None
+    attachments: Sequence[Mapping[str, Any]] | None = None
+    on_ambiguous: str = "hold"
 
 
 async def enqueue(connection: "asyncpg.Connection[asyncpg.Record]", email: NewEmail) -> UUID:
@@ -62,9 +66,11 @@ async def enqueue(connection: "asyncpg.Connection[asyncpg.Record]", email: NewEm
 
 
 def _values(email: NewEmail) -> list[Any]:
+    sender_name, sender = name_and_address(email.sender)
+    _, reply_to = name_and_address(email.reply_to or "")
     return [
         ascii_domain_of(email.recipient),
-        ascii_domain_of(email.sender),
+        ascii_domain_of(sender),
         email.subject,
         email.text,
         email.html,
@@ -77,15 +83,18 @@ def _values(email: NewEmail) -> list[Any]:
         email.expires_at,
         None if email.cc is None else [ascii_domain_of(a) for a in email.cc],
         None if email.bcc is None else [ascii_domain_of(a) for a in email.bcc],
-        None if email.reply_to is None else ascii_domain_of(email.reply_to),
+        None if email.reply_to is None else ascii_domain_of(reply_to),
         _json(email.headers),
         _json(email.tags),
         email.traceparent,
         email.template_version,
+        _json(email.attachments),
+        email.on_ambiguous,
+        sender_name,
     ]
 
 
-def _json(value: Mapping[str, Any] | None) -> str | None:
+def _json(value: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> str | None:
     try:
         return None if value is None else orjson.dumps(value).decode()
     except TypeError as error:

@@ -20,6 +20,7 @@ from streams.adapters.postgres import Database
 from streams.domain.attachments import Attachment
 from streams.domain.errors import BadMessage, Unavailable
 from streams.domain.topics import Topics
+from streams.enqueue import NewEmail, enqueue
 from tests.integration.sender_rig import Rig, rig_on, running, until
 from tests.integration.test_sender_ses_api import certificate
 
@@ -191,6 +192,22 @@ async def test_reference_that_is_wrong_is_refused_by_the_insert(
                     "SELECT enqueue_email('user1@example.com', 'shop@example.com', 'Hello', 'Hi', attachments => $1)",
                     json.dumps(attachments),
                 )
+
+
+@pytest.mark.servers
+async def test_application_enqueues_a_message_with_a_file(database: Database) -> None:
+    given = [{"url": "s3://bucket/a.pdf", "name": "a.pdf", "sha256": "0" * 64, "size": 3}]
+    email = NewEmail(
+        recipient="user1@example.com",
+        sender="shop@example.com",
+        subject="Hello",
+        text="Hi",
+        attachments=given,
+    )
+    async with database.connection() as connection:
+        made = await enqueue(connection, email)
+        kept = await connection.fetchval("SELECT attachments FROM email_outbox WHERE id = $1", made)
+    assert json.loads(kept) == given
 
 
 @pytest.mark.servers
