@@ -12,6 +12,7 @@ class ScriptedLog:
     def __init__(self, *errors: MailstreamsError) -> None:
         self.errors = list(errors)
         self.told: list[str | None] = []
+        self.ended = False
 
     async def start(self) -> None: ...
 
@@ -21,6 +22,7 @@ class ScriptedLog:
         if self.errors:
             raise self.errors.pop(0)
         self.told.append(trouble)
+        self.ended = ended
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), Misconfigured("no such database")])
@@ -42,4 +44,4 @@ async def test_trouble_of_later_is_not_hidden_by_a_report_that_failed() -> None:
     await watch.report()
     watch.trouble("overloaded")
     await watch.stop()
-    assert log.told == ["overloaded"]
+    assert (log.told, log.ended) == (["overloaded"], True)
