@@ -47,10 +47,12 @@ AS $$
     SELECT count(*) <= 15 AND coalesce(bool_and(
       jsonb_typeof(value) = 'string'
       AND key ~ '^[!-9;-~]{1,126}$'
+      -- What SES makes of the row's other columns, or reads as an order: a header of that name would be a second recipient or sender.
+      AND lower(key) !~ '^(to|cc|bcc|from|sender|subject|reply-to|return-path|date|message-id|mime-version|content-(type|transfer-encoding|disposition|id|description|length)|resent-.*|dkim-signature|x-ses-.*)$'
       AND value #>> '{}' ~ '^[ -~]+$' AND length(value #>> '{}') <= 870), true)
     FROM jsonb_each(headers)) END
 $$;
-COMMENT ON FUNCTION are_mail_headers(jsonb) IS 'At most 15 headers as SES takes them: names of visible ASCII without a colon, values of 1 to 870 printable ASCII characters, so no line break.';
+COMMENT ON FUNCTION are_mail_headers(jsonb) IS 'At most 15 headers as SES takes them: names of visible ASCII without a colon that no other column decides, values of 1 to 870 printable ASCII characters, so no line break.';
 
 CREATE FUNCTION are_mail_tags(tags jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -169,6 +171,7 @@ CREATE TABLE email_outbox (
   bcc text[],
   bcc_keys text[],
   sender text NOT NULL,
+  sender_name text,
   reply_to text,
   subject text,
   text text,
@@ -243,6 +246,7 @@ DECLARE
     WHEN NOT are_mail_addresses(NEW.bcc) THEN 'bcc_has_plain_mail_addresses_only'
     WHEN 1 + coalesce(cardinality(NEW.cc), 0) + coalesce(cardinality(NEW.bcc), 0) > 50 THEN 'at_most_50_recipients'
     WHEN NOT is_mail_address(NEW.sender) THEN 'sender_is_one_plain_mail_address'
+    WHEN NOT (length(NEW.sender_name) BETWEEN 1 AND 200 AND NEW.sender_name !~ '[[:cntrl:]]') THEN 'sender_name_is_one_line_of_1_to_200_characters'
     WHEN NOT is_mail_address(NEW.reply_to) THEN 'reply_to_is_one_plain_mail_address'
     WHEN NOT (length(NEW.subject) BETWEEN 1 AND 2000 AND NEW.subject !~ '[[:cntrl:]]') THEN 'subject_is_one_line_of_1_to_2000_characters'
     WHEN NOT coalesce(
@@ -269,7 +273,7 @@ BEGIN
 END
 $$;
 -- After "complete" in the order of names, so that it sees what will be stored.
-CREATE TRIGGER content BEFORE INSERT OR UPDATE OF id, tenant, lane, dedup_key, recipient, cc, bcc, sender, reply_to, subject, text, html,
+CREATE TRIGGER content BEFORE INSERT OR UPDATE OF id, tenant, lane, dedup_key, recipient, cc, bcc, sender, sender_name, reply_to, subject, text, html,
   template, template_version, variables, headers, attachments, tags, send_after, expires_at, traceparent
 ON email_outbox FOR EACH ROW EXECUTE FUNCTION email_outbox_check_content();
 
@@ -838,7 +842,7 @@ CREATE FUNCTION enqueue_email(
   dedup_key text DEFAULT NULL, send_after timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
   cc text[] DEFAULT NULL, bcc text[] DEFAULT NULL, reply_to text DEFAULT NULL, headers jsonb DEFAULT NULL,
   tags jsonb DEFAULT NULL, traceparent text DEFAULT NULL, template_version integer DEFAULT NULL, on_ambiguous text DEFAULT 'hold',
-  attachments jsonb DEFAULT NULL
+  attachments jsonb DEFAULT NULL, sender_name text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 AS $$
@@ -847,11 +851,12 @@ DECLARE
   made uuid;
 BEGIN
   INSERT INTO email_outbox (recipient, sender, subject, text, html, template, template_version, variables, tenant, lane,
-    dedup_key, send_after, expires_at, cc, bcc, reply_to, headers, tags, traceparent, on_ambiguous, attachments)
+    dedup_key, send_after, expires_at, cc, bcc, reply_to, headers, tags, traceparent, on_ambiguous, attachments, sender_name)
   VALUES (enqueue_email.recipient, enqueue_email.sender, enqueue_email.subject, body_text, body_html, enqueue_email.template,
     enqueue_email.template_version, enqueue_email.variables, enqueue_email.tenant, enqueue_email.lane, enqueue_email.dedup_key,
     enqueue_email.send_after, enqueue_email.expires_at, enqueue_email.cc, enqueue_email.bcc, enqueue_email.reply_to,
-    enqueue_email.headers, enqueue_email.tags, enqueue_email.traceparent, enqueue_email.on_ambiguous, enqueue_email.attachments)
+    enqueue_email.headers, enqueue_email.tags, enqueue_email.traceparent, enqueue_email.on_ambiguous, enqueue_email.attachments,
+    enqueue_email.sender_name)
   ON CONFLICT (tenant, dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
   RETURNING id INTO made;
   IF made IS NULL THEN

@@ -81,7 +81,7 @@ moved AS (
   FROM judged AS j
   WHERE o.ctid = j.place AND j.verdict IN ('claimed', 'suppressed', 'expired')
   RETURNING o.id, j.verdict, o.attempt_id, o.attempts, o.tenant, o.lane, o.recipient, o.recipient_key, o.cc, o.cc_keys, o.bcc, o.bcc_keys,
-    j.left_out, o.sender, o.reply_to, o.subject, o.text, o.html, o.template, o.template_version, o.variables, o.headers, o.attachments, o.tags, o.traceparent,
+    j.left_out, o.sender, o.sender_name, o.reply_to, o.subject, o.text, o.html, o.template, o.template_version, o.variables, o.headers, o.attachments, o.tags, o.traceparent,
     CASE WHEN j.verdict <> 'claimed' THEN life_cycle_event(o, j.verdict, o.reason) END AS event
 ),
 leased AS (
@@ -143,7 +143,7 @@ noted AS (
   ON CONFLICT (id) DO UPDATE SET due = least(d.due, excluded.due)
 )
 SELECT m.id, m.verdict, m.attempt_id, m.attempts, m.tenant, m.lane, m.recipient, m.recipient_key, m.cc, m.cc_keys, m.bcc, m.bcc_keys, m.left_out,
-  m.sender, m.reply_to, m.subject, m.text, m.html, m.template, m.template_version, m.variables, m.headers, m.attachments, m.tags, m.traceparent
+  m.sender, m.sender_name, m.reply_to, m.subject, m.text, m.html, m.template, m.template_version, m.variables, m.headers, m.attachments, m.tags, m.traceparent
 FROM moved AS m
 UNION ALL
 SELECT n.id, n.verdict, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

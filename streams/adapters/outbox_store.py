@@ -222,6 +222,7 @@ def _email(row: asyncpg.Record) -> Email:
         bcc=_kept("bcc", row["bcc"], row["bcc_keys"], left_out),
         left_out=tuple(sorted(left_out)),
         sender=row["sender"],
+        sender_name=row["sender_name"],
         reply_to=row["reply_to"],
         subject=row["subject"],
         text=row["text"],

@@ -94,6 +94,7 @@ class Email:
     bcc: tuple[str, ...]
     left_out: tuple[RecipientKey, ...]
     sender: str
+    sender_name: str | None = None
     reply_to: str | None
     subject: str | None
     text: str | None

@@ -3,6 +3,8 @@
 import base64
 import re
 from collections.abc import Sequence
+from email.header import Header
+from email.utils import formataddr
 from typing import Any, Final
 
 import orjson
@@ -40,7 +42,7 @@ def send_email_body(
     """The JSON that is signed and posted, always with the configuration set and our tags. files: of email.attachments, in order."""
     _check_size(content, files)
     body: dict[str, Any] = {
-        "FromEmailAddress": _one_line(email.sender, "sender"),
+        "FromEmailAddress": _from(email),
         "Destination": _destination(email),
         "Content": {"Simple": _simple(email, content, files)},
         "EmailTags": _tags(email),
@@ -56,6 +58,17 @@ def send_email_body(
         raise BadMessage(
             "the content has characters that UTF-8 cannot write: correct it and send again"
         ) from error
+
+
+def _from(email: Email) -> str:
+    """The address, with the name before it as mail writes it: in quotes, or in encoded words of at most 75 characters."""
+    address = _one_line(email.sender, "sender")
+    if email.sender_name is None:
+        return address
+    name = _one_line(email.sender_name, "sender_name")
+    if name.isascii():
+        return formataddr((name, address))
+    return f"{Header(name, 'utf-8', maxlinelen=75).encode(linesep='')} <{address}>"
 
 
 def _destination(email: Email) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ _PLAIN: Final = re.compile(
     r"([A-Za-z0-9.!#$%&*+/=?^_`{|}~-]+)@([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)"
 )
 _PREFIX: Final = re.compile(r"(?:rfc822|utf-8|smtp|mailto)\s*[;:]\s*", re.IGNORECASE)
+_NAMED: Final = re.compile(r"(.*)<([^<>]*)>\s*", re.DOTALL)
 _LAST_ANGLE: Final = re.compile(r"<([^<>]*)>[^<>]*\Z")
 _DOMAIN: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-z:.]+\]")
 _DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
@@ -41,6 +42,17 @@ def bare_address(spelled: str) -> str | None:
     if ascii_domain is None or not _LOCAL.fullmatch(local):
         return None
     return f"{local}@{ascii_domain}"
+
+
+def name_and_address(spelled: str) -> tuple[str | None, str]:
+    """The display name before an address in angle brackets, without its quotes, and the address; (None, as given) without brackets."""
+    found = _NAMED.fullmatch(spelled)
+    if found is None:
+        return None, spelled
+    name, address = found[1].strip(" \t"), found[2].strip(" \t")
+    if len(name) > 1 and name[0] == name[-1] == '"':
+        name = re.sub(r"\\(.)", r"\1", name[1:-1], flags=re.DOTALL)
+    return name or None, address
 
 
 def ascii_domain_of(address: str) -> str:

@@ -41,6 +41,8 @@ async def insert(database: Database, **columns: Any) -> Any:
         ("recipient_is_one_plain_mail_address", {"recipient": "ann\n@example.com"}),
         ("recipient_is_one_plain_mail_address", {"recipient": f"{'a' * 65}@example.com"}),
         ("sender_is_one_plain_mail_address", {"sender": "shop"}),
+        ("sender_name_is_one_line_of_1_to_200_characters", {"sender_name": "a\nb"}),
+        ("sender_name_is_one_line_of_1_to_200_characters", {"sender_name": ""}),
         ("reply_to_is_one_plain_mail_address", {"reply_to": "a@b@example.com"}),
         ("cc_has_plain_mail_addresses_only", {"cc": ["bob@example.com", "nobody"]}),
         ("cc_has_plain_mail_addresses_only", {"cc": [["a@example.com", "b@example.com"]]}),
@@ -51,6 +53,8 @@ async def insert(database: Database, **columns: Any) -> Any:
         ("headers_are_at_most_15_one_line_ascii_values", {"headers": json.dumps({"X-A": "a\rb"})}),
         ("headers_are_at_most_15_one_line_ascii_values", {"headers": json.dumps({"X:A": "a"})}),
         ("headers_are_at_most_15_one_line_ascii_values", {"headers": json.dumps({"X-A": "ü"})}),
+        ("headers_are_at_most_15_one_line_ascii_values", {"headers": json.dumps({"BCC": "a@b.c"})}),
+        ("headers_are_at_most_15_one_line_ascii_values", {"headers": '{"x-ses-tenant": "a"}'}),
         ("headers_are_at_most_15_one_line_ascii_values", {"headers": json.dumps({"X-A": 1})}),
         ("headers_are_at_most_15_one_line_ascii_values", {"headers": json.dumps(["X-A"])}),
         (

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from email.header import decode_header, make_header
+from email.utils import parseaddr
 from typing import Any
 from uuid import UUID
 
@@ -133,6 +135,23 @@ def test_header_that_ses_refuses_is_refused_here(headers: dict[str, str]) -> Non
 def test_line_break_is_refused_wherever_it_stands(field: Any, text: Any) -> None:
     with pytest.raises(BadMessage, match="line break"):
         body(replace(EMAIL, **{field: text}))
+
+
+@pytest.mark.parametrize(
+    "name", ["Shop", "Müller, Jürgen", 'The "best" shop', "Shop, Inc.", "日本語" * 40, "🎉" * 60]
+)
+def test_a_sender_name_is_read_as_it_was_written(name: str) -> None:
+    written = body(sender_name=name)["FromEmailAddress"]
+    assert written.isascii()
+    assert "\n" not in written
+    assert max(len(word) for word in written.split(" ")) <= 78
+    found, address = parseaddr(written)
+    assert (str(make_header(decode_header(found))), address) == (name, EMAIL.sender)
+
+
+def test_a_sender_name_with_a_line_break_is_refused() -> None:
+    with pytest.raises(BadMessage, match="sender_name has a line break"):
+        body(sender_name="Shop\r\nBcc: x@example.net")
 
 
 def test_row_without_any_body_is_refused() -> None:
