@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -205,7 +205,7 @@ async def test_application_enqueues_a_message_with_a_file(database: Database) ->
         attachments=given,
     )
     async with database.connection() as connection:
-        made = await enqueue(connection, email)
+        made = await enqueue(cast(Any, connection), email)
         kept = await connection.fetchval("SELECT attachments FROM email_outbox WHERE id = $1", made)
     assert json.loads(kept) == given
 
