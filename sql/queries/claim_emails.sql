@@ -147,5 +147,5 @@ SELECT m.id, m.verdict, m.attempt_id, m.attempts, m.tenant, m.lane, m.recipient,
 FROM moved AS m
 UNION ALL
 SELECT n.id, n.verdict, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (SELECT a.id, a.verdict FROM left_alone AS a UNION ALL SELECT m.id, m.verdict FROM missed AS m) AS n
