@@ -16,9 +16,11 @@ from streams.runtime import metrics
 log = logging.getLogger(__name__)
 
 # Calls that may have begun, in this process, since SES was last known to work. Every answer of SES lets as many more begin,
-# and twice as many where all of them had, so that an SES that answers slowly gets all the calls that it may have. A window
-# that was not needed for so long is halved again.
+# and twice as many where all of them had, so that an SES that answers slowly gets all the calls that it may have; one that
+# answers soon needs no more than SOON. A window that was not needed for so long is halved again.
 UNANSWERED: Final = 8
+SOON: Final = 16
+SLOW_S: Final = 0.5
 # Failures that the other senders were not told of: so many at the most before a further call begins, so that all together
 # stop soon after the one that opens the circuit.
 UNTOLD: Final = 3
@@ -99,14 +101,15 @@ class Circuit:
             self._report = self._report.then(REACHED)
             if self._report == REACHED:
                 self._report = REACHED
-        self._resize(time.monotonic())
+        self._resize(self._reached_at, took_s=self._reached_at - begun)
         if self._unanswered:
             self._unanswered.clear()
             self._wake()
 
-    def _resize(self, now: float) -> None:
+    def _resize(self, now: float, *, took_s: float) -> None:
         if len(self._unanswered) >= self._window:
-            self._window = max(min(self._window * 2, self._most), UNANSWERED)
+            most = self._most if took_s >= SLOW_S else min(self._most, SOON)
+            self._window = max(min(self._window * 2, most), UNANSWERED)
             self._needed_at = now
         elif self._window > UNANSWERED and now - self._needed_at > UNNEEDED_S:
             self._window = max(self._window // 2, UNANSWERED)

@@ -82,21 +82,27 @@ async def test_every_answer_lets_as_many_more_begin() -> None:
     assert circuit.has_room
 
 
-async def test_where_all_had_begun_an_answer_lets_twice_as_many_begin() -> None:
+@pytest.mark.parametrize(
+    ("began_ago_s", "windows"), [(2.0, [8, 16, 32, 48, 48]), (0.1, [8, 16, 16, 16, 16])]
+)
+async def test_where_all_had_begun_an_answer_lets_twice_as_many_begin(
+    began_ago_s: float, windows: list[int]
+) -> None:
+    """The more the longer SES takes to answer."""
     circuit = Circuit(most=48)
     allowed = []
     for _ in range(5):
         allowed.append(await entered(circuit, 100))
         for _ in range(allowed[-1]):
-            circuit.reached(begun=FOREVER)
-    assert allowed == [8, 16, 32, 48, 48]
+            circuit.reached(begun=time.monotonic() - began_ago_s)
+    assert allowed == windows
 
 
 async def test_a_failure_makes_it_few_again() -> None:
     circuit = Circuit(most=64)
     for _ in range(3):
         await entered(circuit, 100)
-        circuit.reached(begun=FOREVER)
+        circuit.reached(begun=time.monotonic() - 2.0)
     failing(circuit, FIRST, is_unwritten=False)
     assert await entered(circuit, 100) == UNANSWERED - 1
 
@@ -105,7 +111,7 @@ async def test_a_window_that_is_not_needed_shrinks(monkeypatch: pytest.MonkeyPat
     circuit = Circuit(most=64)
     for _ in range(3):
         await entered(circuit, 100)
-        circuit.reached(begun=FOREVER)
+        circuit.reached(begun=time.monotonic() - 2.0)
     now = time.monotonic()
     for n in range(3):
         monkeypatch.setattr(time, "monotonic", lambda n=n: now + 20.0 * (n + 1))
