@@ -1,4 +1,4 @@
-"""128-bit keys to a sequence, a code and a time, exactly, in some 50 bytes an entry: a hash table in arrays of numpy.
+"""128-bit keys to a sequence, a code and a time, exactly, in some 60 bytes an entry: a hash table in arrays of numpy.
 
 Whole pages are put in at once, which costs a tenth of entry by entry. Two parts grow by themselves, so that no growth
 copies everything, and Python's garbage collector has nothing to look at.
@@ -19,8 +19,9 @@ FREE: Final = 0
 _PARTS: Final = 2
 _BUCKET: Final = 8
 _FIRST_BUCKETS: Final = 8
-_GROWTH: Final = 1.4
-_FULL: Final = 0.8
+_GROWTH: Final = 1.5
+# Fuller buckets would be passed on from one to the next too often.
+_FULL: Final = 0.65
 # Keys are random in their every bit, but nothing here relies on it.
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -116,17 +117,16 @@ class _Part:
         self._make_room(count)
         older = np.zeros(count, np.bool_)
         held = np.zeros(count, np.uint32)
-        buckets = ((entries.high ^ entries.low) * _MIX % np.uint64(self._buckets)).astype(np.int64)
+        buckets = self._homes(entries)
         todo = np.arange(count)
         while len(todo):
             at = buckets[todo]
             codes = self.codes[at]
-            same = (
-                (self.high[at] == entries.high[todo, None])
-                & (self.low[at] == entries.low[todo, None])
-                & (codes != FREE)
-            )
-            is_held = same.any(axis=1)
+            same = (self.high[at] == entries.high[todo, None]) & (codes != FREE)
+            # Nearly all that are new end here: the other half of the key is looked at where this one fits.
+            likely = np.flatnonzero(_any(same))
+            same[likely] &= self.low[at[likely]] == entries.low[todo[likely], None]
+            is_held = _any(same)
             rows, places = todo[is_held], (at[is_held], same[is_held].argmax(axis=1))
             held[rows] = self.codes[places]
             older[rows] = self._replace(entries.at(rows), places)
@@ -169,8 +169,28 @@ class _Part:
             anyway=np.zeros(self.length, np.bool_),
         )
         self._make(max(int(self._buckets * _GROWTH), int(wanted / _FULL / _BUCKET) + 1) | 1)
-        self.length = 0
-        self.put(old)
+        self._fill(old)
+
+    def _fill(self, entries: Entries) -> None:
+        """Of an empty table: each goes to the first place from its bucket on that those of earlier buckets leave."""
+        buckets = self._homes(entries)
+        order = np.argsort(buckets, kind="stable")
+        numbers = np.arange(len(order))
+        places = np.maximum.accumulate(buckets[order] * _BUCKET - numbers) + numbers
+        fits = int(np.searchsorted(places, self._buckets * _BUCKET))
+        self._write(entries.at(order[:fits]), np.divmod(places[:fits], _BUCKET))
+        self.length = fits
+        # Behind the last bucket comes the first one.
+        self.put(entries.at(order[fits:]))
+
+    def _homes(self, entries: Entries) -> Places:
+        mixed = (entries.high ^ entries.low) * _MIX
+        return np.asarray((mixed % np.uint64(self._buckets)).astype(np.int64))
+
+
+def _any(flags: Flags) -> Flags:
+    """Of each row of eight whether one is set: eight bytes that are one number."""
+    return np.asarray(flags.view(np.uint64).ravel() != 0)
 
 
 def _ranks(values: Places) -> Places:

@@ -102,15 +102,19 @@ def _read_group(
 
 def _alike(texts: NDArray[np.uint8], usual: re.Match[bytes]) -> NDArray[np.bool_]:
     """Which texts have the form of the first one, and differ from it in creation and evidence only."""
-    free = np.zeros(texts.shape[1], np.bool_)
+    same = np.ones(len(texts), np.bool_)
+    behind = 0
     for name in ("created", "evidence"):
         start, end = usual.span(name)
-        free[max(start, 0) : max(end, 0)] = True
-    same = (texts[:, ~free] == texts[0, ~free]).all(axis=1)
-    # A quotation mark or a backslash would end or change the text, a control character is no JSON.
-    open_ = texts[:, free]
-    plain = ((open_ != 34) & (open_ != 92) & (open_ >= 32)).all(axis=1)
-    return np.asarray(same & plain)
+        if start < 0:  # there is no evidence
+            continue
+        same &= (texts[:, behind:start] == texts[0, behind:start]).all(axis=1)
+        free = texts[:, start:end]
+        # A quotation mark or a backslash would end or change the text, a control character is no JSON.
+        same &= ((free != 34) & (free != 92) & (free >= 32)).all(axis=1)
+        behind = end
+    same &= (texts[:, behind:] == texts[0, behind:]).all(axis=1)
+    return same
 
 
 def _read(value: bytes | None) -> Rules | BadMessage:
