@@ -17,6 +17,7 @@ from tests.cases.differences import Difference
 LONGEST_LINE: Final = 998
 _TAG: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")
 _TAG_NAME: Final = re.compile(r"(?:ses:)?[A-Za-z0-9_-]{1,256}")
+_RECIPIENTS: Final = ("to", "cc", "bcc")
 _BREAK: Final = re.compile(r"[\r\n]")
 _RAW_HEADER: Final = re.compile(rb"\A(?:[!-9;-~]+:[^\r\n]*\r\n(?:[ \t][^\r\n]*\r\n)*)*\r\n")
 
@@ -56,8 +57,9 @@ def read(request: Request) -> Mail:
     simple = content.get("Simple") or {}
     subject = simple.get("Subject") or {}
     headers = [(str(h.get("Name")), str(h.get("Value"))) for h in simple.get("Headers") or ()]
+    hidden = [value for name, value in headers if name.lower() in _RECIPIENTS]
     return Mail(
-        to=to,
+        to=[*to, *hidden],
         subject=_as_read(str(subject.get("Data", "")), str(subject.get("Charset", "US-ASCII"))),
         told=[*told, str(subject.get("Data", "")), *(t for pair in headers for t in pair)],
         tags=tags,
@@ -74,7 +76,7 @@ def _raw(data: bytes, *, to: list[str], told: list[str], tags: list[tuple[str, s
     if not to:
         to = [
             address
-            for name in ("to", "cc", "bcc")
+            for name in _RECIPIENTS
             for _, address in getaddresses([str(v) for v in message.get_all(name, [])])
         ]
     return Mail(

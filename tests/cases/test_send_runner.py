@@ -381,6 +381,7 @@ def changed(*path: Any, value: Any) -> dict[str, Any]:
     [
         (changed("Destination", "CcAddresses", value=["c@example.com"]), "to"),
         (changed("Destination", "BccAddresses", value=[]), "to"),
+        (changed("Content", "Simple", "Headers", 0, value={"Name": "Bcc", "Value": "v@b.c"}), "to"),
         (changed("Content", "Simple", "Subject", "Charset", value="US-ASCII"), "subject"),
         (changed("Content", "Simple", "Subject", "Data", value="Grüße "), "subject"),
         (changed("FromEmailAddress", value="a\r\nBcc: v <sender@example.com>"), "one_line"),
