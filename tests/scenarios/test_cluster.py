@@ -1,4 +1,4 @@
-"""Case D18: three brokers, everything three times, each broker restarted once while mail flows."""
+"""Case D18: three brokers, everything three times, each restarted once while mail flows; and Kafka that takes no records."""
 
 import asyncio
 import time
@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka.admin.config_resource import ConfigResourceType
 
 import devservers
 from devservers import Servers, ServerSettings
 from devservers.settings import KAFKA_BOOTSTRAP_SERVERS, POSTGRES_DSN, SERVERS
 from tests.scenarios.load import Application, Watch
 from tests.scenarios.scene import LONG, Scene, scene_on
-from tests.scenarios.topics import admin_of
+from tests.scenarios.telling import all_told, goes_on
+from tests.scenarios.topics import admin_of, configure
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800 if LONG else 300)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800 if LONG else 900)]
 
 BOUND_S = 60.0
 LATE_S = 5.0
@@ -69,3 +71,33 @@ def test_d18_no_stage_stands_still_while_the_brokers_are_restarted_one_after_the
             assert watch.longest.keys() == {"rows", "events"}
             assert max(watch.longest.values()) <= BOUND_S + LATE_S, watch.restarts
         scene.assert_none_accepted_twice()
+
+
+def test_while_kafka_takes_no_records_the_relay_says_so_and_goes_on_afterwards(
+    cluster: Servers, tmp_path: Path
+) -> None:
+    with scene_on(cluster, tmp_path) as scene:
+        scene.run_around()
+        with scene.senders("sender-1"):
+            ids = scene.commit(f"before-{n}@example.com" for n in range(10))
+            scene.wait_submitted(ids, 60)
+            asyncio.run(all_copies_wanted(scene))
+            away = cluster.brokers[-1]
+            away.stop()
+            try:
+                ids += scene.commit(f"during-{n}@example.com" for n in range(30))
+                scene.wait_for(
+                    all_told(scene, ("relay",), "min.insync.replicas"),
+                    "the relay to say what is wrong",
+                    timeout_s=120,
+                )
+            finally:
+                away.start()
+            goes_on(scene, ids)
+
+
+async def all_copies_wanted(scene: Scene) -> None:
+    """From now on a record counts only when all three brokers have it."""
+    for topic, given in scene.topics.configurations().items():
+        values = given | {"min.insync.replicas": "3"}
+        await configure(scene.kafka, ConfigResourceType.TOPIC, topic, values)

@@ -1,26 +1,23 @@
-"""PostgreSQL read-only or with a full disk, Kafka that takes no records: every stage says why, nothing is lost, all goes on by itself."""
+"""PostgreSQL read-only or with a full disk: every stage says why, nothing is lost, all goes on by itself."""
 
-import asyncio
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import psycopg
 import pytest
-from aiokafka.admin.config_resource import ConfigResourceType
 
 from devservers.places import postgres_account
-from streams.domain.topics import Topics
 from tests.scenarios.conftest import Place
 from tests.scenarios.scene import Scene, scene_on
-from tests.scenarios.topics import configure
+from tests.scenarios.telling import all_told, goes_on
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
 STAGES: Final = ("relay", "recipients", "scheduler", "sender")
 MB: Final = 1024 * 1024
@@ -36,35 +33,6 @@ def under_way(scene: Scene, count: int) -> Iterator[list[str]]:
     )
     yield ids
     scene.control("hold", answers=False, events=False)
-
-
-def told(scene: Scene, stage: str, words: str) -> bool:
-    """Whether the stage says so in its readiness."""
-    process = "sender-1" if stage == "sender" else "around"
-    return any(
-        name.startswith(f"{stage}.") and words in why
-        for name, why in scene.missing(process).items()
-    )
-
-
-def all_told(scene: Scene, stages: tuple[str, ...], words: str) -> Callable[[], bool]:
-    """Whether each of them has said it by now; one duty may say so for a moment only."""
-    silent = set(stages)
-
-    def ask() -> bool:
-        silent.difference_update({stage for stage in silent if told(scene, stage, words)})
-        return not silent
-
-    return ask
-
-
-def goes_on(scene: Scene, ids: list[str]) -> None:
-    """Everything is sent, once, and every stage is ready and still the same process."""
-    scene.wait_submitted(ids, 150)
-    scene.assert_each_accepted_once(ids)
-    for name in ("around", "sender-1"):
-        scene.wait_ready(name, 60)
-        assert len(scene.said(name, "process.started")) == 1
 
 
 def test_while_postgresql_is_read_only_every_stage_says_so_and_goes_on_afterwards(
@@ -173,31 +141,3 @@ def use_up(scene: Scene, ids: list[str]) -> None:
 
     with pytest.raises(psycopg.errors.DiskFull):
         commit_on()
-
-
-def test_while_kafka_takes_no_records_the_relay_says_so_and_goes_on_afterwards(
-    place: Place, tmp_path: Path
-) -> None:
-    with scene_on(place.servers, tmp_path) as scene:
-        scene.run_around()
-        with scene.senders("sender-1"):
-            ids = scene.commit(f"before-{n}@example.com" for n in range(10))
-            scene.wait_submitted(ids, 60)
-            asyncio.run(in_sync_replicas(scene, 2))
-            try:
-                ids += scene.commit(f"during-{n}@example.com" for n in range(10))
-                scene.wait_for(
-                    all_told(scene, ("relay",), "min.insync.replicas"),
-                    "the relay to say what is wrong",
-                    timeout_s=90,
-                )
-            finally:
-                asyncio.run(in_sync_replicas(scene, 1))
-            goes_on(scene, ids)
-
-
-async def in_sync_replicas(scene: Scene, count: int) -> None:
-    """As few brokers as there are cannot keep so many copies."""
-    for topic, given in Topics(prefix=scene.topic_prefix).configurations().items():
-        values = given | {"min.insync.replicas": str(count)}
-        await configure(scene.kafka, ConfigResourceType.TOPIC, topic, values)

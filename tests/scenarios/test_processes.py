@@ -22,7 +22,7 @@ from tests.scenarios.load import Application, Readiness, Watch
 from tests.scenarios.scene import LONG, MAX_IN_FLIGHT, Scene, scene_on
 from tests.scenarios.topics import ends_of, newest_records, write_suppressions
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800 if LONG else 300)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800 if LONG else 900)]
 
 # What the text allows, and what a busy machine may need to be asked.
 BOUND_S = 60.0

@@ -34,7 +34,7 @@ from tests.scenarios.topics import (
     records_of,
 )
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
 RECIPIENTS: Final = "recipients"
 

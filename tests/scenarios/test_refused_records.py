@@ -19,7 +19,7 @@ from tests.scenarios.conftest import Place
 from tests.scenarios.scene import Scene, scene_on
 from tests.scenarios.topics import configure, facts, partitions_of, publish, records_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
 RECIPIENTS: Final = "recipients"
 LIMIT: Final = 102_400
