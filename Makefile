@@ -9,7 +9,7 @@ INPUTS ?= 100000
 MESSAGES ?= 20000
 KILLS ?= 2000
 
-.PHONY: help demo test check format crash chaos bench cases fuzz up down lock clean
+.PHONY: help demo test check format crash scenarios chaos bench cases fuzz up down lock clean
 
 help: ## these lines
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -42,6 +42,9 @@ down: .venv/ready ## ends what `make up` started
 
 cases: .venv/ready ## the field cases, or those of CASES_DIR=<folder>, against the product on real servers
 	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases -n $(JOBS) --dist loadgroup --show-capture=no $(PYTEST_ARGS)
+
+scenarios: .venv/ready ## the field cases with brokers restarted, calls slowed and answers lost, as they are written (about 40 minutes)
+	@SCENARIOS=long $(PY) -m pytest tests/scenarios -v $(PYTEST_ARGS)
 
 chaos: .venv/ready ## events under every disturbance of SNS while their stages are killed, judged by the simulator's ledger; MESSAGES=20000
 	@$(PY) -m demo.events_chaos --messages $(MESSAGES)

@@ -38,7 +38,7 @@ class Settings(BaseSettings):
     kafka_bootstrap_servers: str = Field(default="127.0.0.1:9092", description="host:port, ...")
     kafka_session_timeout_s: float = Field(
         default=10.0,
-        ge=1,
+        ge=3,
         description="a member of a consumer group that is not heard for so long loses its partitions",
     )
     topic_prefix: str = Field(

@@ -33,11 +33,7 @@ def place() -> Iterator[Place]:
     ):
         for name in (POSTGRES_DSN, KAFKA_BOOTSTRAP_SERVERS, SERVERS):
             patch.delenv(name, raising=False)
-        settings = ServerSettings(
-            kafka_proxy_port=proxy.port,
-            # Below Kafka's own bound of six seconds, where a test waits for the end of a session.
-            kafka_options={"group.min.session.timeout.ms": "1000"},
-        )
+        settings = ServerSettings(kafka_proxy_port=proxy.port)
         with devservers.running(settings) as servers:
             [broker] = servers.brokers
             proxy.upstream = broker.proxied_port
