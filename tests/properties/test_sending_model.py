@@ -4,7 +4,7 @@ The model knows what nobody can know in production: whether SES really took a ca
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -33,6 +33,7 @@ from tests.integration.sender_rows import insert, requests
 pytestmark = pytest.mark.servers
 
 T = TypeVar("T")
+N: Final = st.integers(0, 11)
 DECISION: Final = Decision(by_whom="model", why="a step of the model")
 AT_ONCE: Final = Resending(
     after=timedelta(), when_silent_after=timedelta(days=1), most_attempts=1000
@@ -85,12 +86,20 @@ class Message:
             call.licensed = True
 
 
+def pick(choices: Sequence[T], n: int) -> T:
+    return choices[n % len(choices)]
+
+
+def in_state(*states: str) -> Callable[["Sending"], bool]:
+    """Only while there is a row in one of these."""
+    return lambda machine: bool(machine.those(*states))
+
+
 class Sending(RuleBasedStateMachine):
     """Each rule is one transaction of the product, or one thing that happens in the world."""
 
     database: Database
     runner: asyncio.Runner
-    messages = Bundle("messages")
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,16 +119,53 @@ class Sending(RuleBasedStateMachine):
         (row,) = self.do(self._fetch("SELECT state FROM email_outbox WHERE id = $1", message.id))
         return str(row["state"])
 
+    def those(self, *states: str) -> list[Message]:
+        return [m for m in self.made if m.state in states]
+
+    @property
+    def open(self) -> list[Message]:
+        """Where evidence may change something, or must not."""
+        return [m for m in self.made if m.evidence or m.state in ("sending", "ambiguous", "failed")]
+
     # Senders ------------------------------------------------------------------------------------------------------
 
-    @rule(target=messages, policy=st.sampled_from(("hold", "hold", "resend")))
-    def commit(self, policy: str) -> Message:
-        message = Message(self.do(insert(self.database, on_ambiguous=policy)), policy)
-        self.made.append(message)
-        return message
+    @precondition(lambda self: not self.those("pending", "sending") and len(self.made) < 6)
+    @rule(policy=st.sampled_from(("hold", "hold", "resend")))
+    def commit(self, policy: str) -> None:
+        self.made.append(Message(self.do(insert(self.database, on_ambiguous=policy)), policy))
 
-    @rule(message=messages)
-    def claim(self, message: Message) -> None:
+    @precondition(in_state("pending"))
+    @rule(n=N)
+    def claim(self, n: int) -> None:
+        self._claim(pick(self.those("pending"), n))
+
+    @precondition(in_state("sending", "ambiguous", "submitted", "failed", "cancelled"))
+    @rule(n=N)
+    def claim_what_does_not_wait(self, n: int) -> None:
+        self._claim(pick([m for m in self.made if m.state != "pending"], n))
+
+    @precondition(lambda self: bool(self.late_evidence))
+    @rule(n=N)
+    def evidence_comes_right_before_a_claim(self, n: int) -> None:
+        message = pick(self.late_evidence, n)
+        self._tell(message, next(c for c in message.calls if c.taken))
+        self._claim(message)
+
+    @property
+    def late_evidence(self) -> list[Message]:
+        """Rows that go again although SES took a call, which nobody knows."""
+        return [m for m in self.those("pending") if any(c.taken for c in m.calls)]
+
+    @precondition(in_state("sending"))
+    @rule(n=N)
+    def answer_is_lost(self, n: int) -> None:
+        """The most frequent beginning of everything that is hard: SES took it, and the sender does not know."""
+        message = pick(self.those("sending"), n)
+        message.call.taken = True
+        assert self._record(message, message.call, OutcomeKind.UNKNOWN) is Recorded.APPLIED
+        message.state, message.call.known = "ambiguous", "unknown"
+
+    def _claim(self, message: Message) -> None:
         (request,) = requests([message.id])
         (answer,) = self.do(self.store.claim([request], lease_s=3600))
         if message.state != "pending":
@@ -135,16 +181,18 @@ class Sending(RuleBasedStateMachine):
             message.calls.append(Call(request.attempt_id, answer.email.attempt))
             message.state, message.pointer = "sending", False
 
-    @rule(message=messages)
-    def ses_takes_the_call(self, message: Message) -> None:
-        if message.calls and message.call.known in ("open", "unknown"):
+    @precondition(in_state("sending", "ambiguous"))
+    @rule(n=N)
+    def ses_takes_the_call(self, n: int) -> None:
+        message = pick(self.those("sending", "ambiguous"), n)
+        if message.call.known in ("open", "unknown"):
             message.call.taken = True
 
-    @rule(message=messages, kind=st.sampled_from((OutcomeKind.UNKNOWN, *REFUSALS)))
-    def outcome(self, message: Message, kind: OutcomeKind) -> None:
+    @precondition(in_state("sending"))
+    @rule(n=N, kind=st.sampled_from((*[OutcomeKind.UNKNOWN] * 4, *REFUSALS)))
+    def outcome(self, n: int, kind: OutcomeKind) -> None:
         """SES's refusals are true; of a call that it took, only the answer may be missing."""
-        if message.state != "sending":
-            return
+        message = pick(self.those("sending"), n)
         if message.call.taken and kind is not OutcomeKind.UNKNOWN:
             kind = OutcomeKind.ACCEPTED
         assert self._record(message, message.call, kind) is Recorded.APPLIED
@@ -158,13 +206,12 @@ class Sending(RuleBasedStateMachine):
             case _:
                 message.state, message.call.known = "pending", "refused"
 
-    @rule(message=messages, n=st.integers(0, 5))
-    def late_outcome(self, message: Message, n: int) -> None:
+    @precondition(lambda self: any(c.known == "unknown" for m in self.made for c in m.calls))
+    @rule(n=N)
+    def late_outcome(self, n: int) -> None:
         """Of an attempt that the row has left: changes no state, and what it knows is kept."""
-        old = [c for c in message.calls if c.known == "unknown"]
-        if not old:
-            return
-        call = old[n % len(old)]
+        old = [(m, c) for m in self.made for c in m.calls if c.known == "unknown"]
+        message, call = pick(old, n)
         kind = OutcomeKind.ACCEPTED if call.taken else OutcomeKind.RELEASED
         recorded = self._record(message, call, kind)
         assert recorded is not Recorded.APPLIED
@@ -189,10 +236,10 @@ class Sending(RuleBasedStateMachine):
 
     # Scheduler, events, persons -----------------------------------------------------------------------------------
 
-    @rule(message=messages)
-    def lease_runs_out(self, message: Message) -> None:
-        if message.state != "sending":
-            return
+    @precondition(in_state("sending"))
+    @rule(n=N)
+    def lease_runs_out(self, n: int) -> None:
+        message = pick(self.those("sending"), n)
         self.do(
             self._fetch(
                 "UPDATE email_lease SET expires = now() - interval '1 s' WHERE id = $1", message.id
@@ -203,13 +250,14 @@ class Sending(RuleBasedStateMachine):
         message.state = "submitted" if message.evidence else "ambiguous"
         assert self.state_of(message) == message.state
 
-    @rule(message=messages, n=st.integers(0, 5))
-    def event_comes(self, message: Message, n: int) -> None:
+    @precondition(lambda self: any(c.taken for m in self.made for c in m.calls))
+    @rule(n=N)
+    def event_comes(self, n: int) -> None:
         """Acceptance is told by an event of any of the calls that SES took."""
-        taken = [c for c in message.calls if c.taken]
-        if not taken:
-            return
-        call = taken[n % len(taken)]
+        message, call = pick([(m, c) for m in self.made for c in m.calls if c.taken], n)
+        self._tell(message, call)
+
+    def _tell(self, message: Message, call: Call) -> None:
         self.do(
             self._fetch(
                 "INSERT INTO email_event (event_id, recipient_key, type, at, tenant, outbox_id, attempt_id, payload) "
@@ -222,8 +270,10 @@ class Sending(RuleBasedStateMachine):
         )
         message.evidence = True
 
-    @rule(message=messages)
-    def evidence_is_looked_at(self, message: Message) -> None:
+    @precondition(lambda self: bool(self.open))
+    @rule(n=N)
+    def evidence_is_looked_at(self, n: int) -> None:
+        message = pick(self.open, n)
         self.do(self.schedule.settle([message.id]))
         found = self.state_of(message)
         match message.state:
@@ -245,6 +295,7 @@ class Sending(RuleBasedStateMachine):
         assert found != "submitted" or message.evidence
         assert found != "pending" or message.state == "pending" or not message.doubtful
 
+    @precondition(lambda self: any(not m.pointer for m in self.those("pending")))
     @rule()
     def what_is_due_is_woken(self) -> None:
         self.do(self.schedule.take_due(1000))
@@ -254,6 +305,7 @@ class Sending(RuleBasedStateMachine):
                 assert message.state == ("submitted" if message.evidence else "pending")
                 message.pointer = True
 
+    @precondition(in_state("ambiguous"))
     @rule()
     def held(self) -> None:
         self.do(self.schedule.hold_ambiguous(after=timedelta(), limit=1000))
@@ -265,6 +317,7 @@ class Sending(RuleBasedStateMachine):
                 assert found == message.state
             message.state = found
 
+    @precondition(in_state("ambiguous"))
     @rule()
     def policy_resends(self) -> None:
         self.do(self.schedule.resend_ambiguous(AT_ONCE, limit=1000))
@@ -277,8 +330,10 @@ class Sending(RuleBasedStateMachine):
                 message.license()
             message.state = found
 
-    @rule(message=messages, accepted=st.booleans())
-    def person_settles(self, message: Message, accepted: bool) -> None:
+    @precondition(in_state("ambiguous", "failed"))
+    @rule(n=N, accepted=st.booleans())
+    def person_settles(self, n: int, accepted: bool) -> None:
+        message = pick(self.those("ambiguous", "failed"), n)
         self.do(self.admin.settle([message.id], DECISION, accepted=accepted))
         found = self.state_of(message)
         if found != message.state:
@@ -292,8 +347,10 @@ class Sending(RuleBasedStateMachine):
                 message.license()
         message.state = found
 
-    @rule(message=messages)
-    def person_cancels(self, message: Message) -> None:
+    @precondition(lambda self: len(self.made) > 3 and in_state("pending", "ambiguous")(self))
+    @rule(n=N)
+    def person_cancels(self, n: int) -> None:
+        message = pick(self.those("pending", "ambiguous"), n)
         self.do(self.admin.cancel([message.id], DECISION))
         found = self.state_of(message)
         if found != message.state:
@@ -301,8 +358,10 @@ class Sending(RuleBasedStateMachine):
             assert message.state in ("pending", "ambiguous")
         message.state = found
 
-    @rule(message=messages, held=st.booleans())
-    def person_redrives(self, message: Message, held: bool) -> None:
+    @precondition(in_state("failed"))
+    @rule(n=N, held=st.booleans())
+    def person_redrives(self, n: int, held: bool) -> None:
+        message = pick(self.those("failed"), n)
         letters = self.do(
             self._fetch("SELECT id FROM dead_letter WHERE outbox_id = $1", message.id)
         )
@@ -356,7 +415,7 @@ async def opened(dsn: str) -> Database:
     return database
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(900)
 def test_any_order_of_claims_outcomes_evidence_and_decisions_keeps_the_promises(
     database_dsn: str,
 ) -> None:
@@ -367,8 +426,8 @@ def test_any_order_of_claims_outcomes_evidence_and_decisions_keeps_the_promises(
             run_state_machine_as_test(
                 machine,
                 settings=settings(
-                    max_examples=25,
-                    stateful_step_count=40,
+                    max_examples=20,
+                    stateful_step_count=50,
                     deadline=None,
                     derandomize=True,
                     suppress_health_check=list(HealthCheck),
