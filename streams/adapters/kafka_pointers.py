@@ -227,9 +227,9 @@ class GroupInstance:
 
     async def look(self) -> bool:
         """Whether somebody else has our name now. Kafka being away is no reason to think so."""
-        with suppress(Unavailable):
-            holder = await self._holder()
-            self.taken_over = None not in (holder, self._member) and holder != self._member
+        if self._member is not None:
+            with suppress(Unavailable):
+                self.taken_over = await self._holder() not in (None, self._member)
         return self.taken_over
 
     async def _holder(self) -> str | None:
