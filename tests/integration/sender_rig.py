@@ -42,7 +42,7 @@ UNREADABLE_KEY = b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 Answer = Callable[[web.Request, int], Awaitable[web.StreamResponse]]
 
 
-async def until(condition: Callable[[], Awaitable[bool] | bool], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool] | bool], seconds: float = 60.0) -> None:
     """Polls until it holds; fails after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
@@ -261,7 +261,7 @@ class Rig:
             )
         return Counter({row["state"]: row["n"] for row in rows})
 
-    async def all_in(self, state: str, count: int, seconds: float = 30.0) -> None:
+    async def all_in(self, state: str, count: int, seconds: float = 90.0) -> None:
         """Waits until so many rows are in this state."""
 
         async def there() -> bool:
@@ -319,7 +319,7 @@ class Rig:
         finally:
             await consumer.stop()
 
-    async def all_committed(self, seconds: float = 15.0) -> None:
+    async def all_committed(self, seconds: float = 60.0) -> None:
         async def done() -> bool:
             return await self.uncommitted() == 0
 
@@ -345,7 +345,7 @@ async def running(*senders: Sender) -> AsyncIterator[Sequence[Sender]]:
             await asyncio.wait_for(run, 10)
 
 
-async def ready(*senders: Sender, seconds: float = 20.0) -> None:
+async def ready(*senders: Sender, seconds: float = 60.0) -> None:
     await until(lambda: not any(sender.health.missing() for sender in senders), seconds)
 
 
