@@ -7,6 +7,7 @@ KILL ?= 0
 JOBS ?= 2
 INPUTS ?= 100000
 MESSAGES ?= 20000
+KIND ?= 503
 KILLS ?= 2000
 
 .PHONY: help demo test check format crash scenarios chaos bench cases fuzz up down lock clean
@@ -45,6 +46,9 @@ cases: .venv/ready ## the field cases, or those of CASES_DIR=<folder>, against t
 
 scenarios: .venv/ready ## the field cases with brokers restarted, calls slowed and answers lost, as they are written (about 40 minutes)
 	@SCENARIOS=long $(PY) -m pytest tests/scenarios -v $(PYTEST_ARGS)
+
+outage: .venv/ready ## SES is down for half an hour (scaled to 30 s) while 5,000 messages wait; KIND=503, unreachable or mute
+	@$(PY) -m demo.outage --kind $(KIND)
 
 chaos: .venv/ready ## events under every disturbance of SNS while their stages are killed, judged by the simulator's ledger; MESSAGES=20000
 	@$(PY) -m demo.events_chaos --messages $(MESSAGES)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -16,23 +17,23 @@ from streams.runtime import metrics
 log = logging.getLogger(__name__)
 
 # Calls that may have begun, in this process, since SES was last known to work. Every answer of SES lets as many more begin,
-# and twice as many where all of them had, so that an SES that answers slowly gets all the calls that it may have; one that
-# answers soon needs no more than SOON. A window that was not needed for so long is halved again.
-UNANSWERED: Final = 8
-SOON: Final = 16
-SLOW_S: Final = 0.5
+# and twice as many where all of them had and it took SLOW_S, so that an SES that answers slowly gets all the calls that it
+# may have. A window that was not needed for UNNEEDED_S is halved again.
+UNANSWERED: Final = 6
+SLOW_S: Final = 0.25
+UNNEEDED_S: Final = 10.0
 # Failures that the other senders were not told of: so many at the most before a further call begins, so that all together
 # stop soon after the one that opens the circuit.
 UNTOLD: Final = 3
-UNNEEDED_S: Final = 10.0
 
 
 class Circuit:
     """Counts how calls end, reports it with the next question for permits, and holds calls back while nothing is answered."""
 
-    def __init__(self, scope: str = "", *, most: int = UNANSWERED) -> None:
+    def __init__(self, scope: str = "", *, most: int = UNANSWERED, soon: int = SOON) -> None:
         self.scope = scope
         self._most = most
+        self._soon = min(most, soon)
         self._window = UNANSWERED
         self._needed_at = 0.0
         self._state = CLOSED
@@ -61,23 +62,33 @@ class Circuit:
         return explanation(self._state, self.scope)
 
     @property
-    def has_room(self) -> bool:
-        """Whether another call may begin; at fewer and fewer at a time while calls fail in a row."""
+    def room(self) -> int:
+        """How many more calls may begin; at fewer and fewer at a time while calls fail in a row."""
         if len(self._report.failed) + self._telling >= UNTOLD:
-            return False
+            return 0
         failing = max(self._failing, self._state.failing)
-        return len(self._unanswered) < max(self._window - failing, 1)
+        return max(max(self._window - failing, 1) - len(self._unanswered), 0)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another call may begin."""
+        return self.room > 0
 
     async def enter(self, attempt_id: UUID, *, patience_s: float) -> bool:
         """Counts a call that is about to begin; waits for room so long. False if there was none."""
+        return await self.enter_some([attempt_id], patience_s=patience_s) == 1
+
+    async def enter_some(self, attempt_ids: Sequence[UUID], *, patience_s: float) -> int:
+        """Counts the first of the attempts that are to begin together, and says how many there was room for."""
         deadline = time.monotonic() + patience_s
-        while not self.has_room:
+        while not (room := self.room):
             if (left := deadline - time.monotonic()) <= 0:
-                return False
+                return 0
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
-        self._unanswered.add(attempt_id)
-        return True
+        entering = attempt_ids[:room]
+        self._unanswered.update(entering)
+        return len(entering)
 
     def leave(self, attempt_id: UUID) -> None:
         """The call has ended, or was not made."""
@@ -108,8 +119,8 @@ class Circuit:
 
     def _resize(self, now: float, *, took_s: float) -> None:
         if len(self._unanswered) >= self._window:
-            most = self._most if took_s >= SLOW_S else min(self._most, SOON)
-            self._window = max(min(self._window * 2, most), UNANSWERED)
+            if took_s >= SLOW_S:
+                self._window = max(min(self._window * 2, self._most), UNANSWERED)
             self._needed_at = now
         elif self._window > UNANSWERED and now - self._needed_at > UNNEEDED_S:
             self._window = max(self._window // 2, UNANSWERED)
