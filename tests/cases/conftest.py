@@ -37,7 +37,7 @@ def ignored() -> Iterator[str]:
     if "C25" not in {file.id for file in files}:
         yield "test_c25_old_sdk.py"
     if folder().resolve() != OWN_DATA.resolve():
-        yield from ("test_runner.py", "test_send_runner.py", "test_loader.py")
+        yield from ("test_runner.py", "test_send_runner.py", "test_send_parts.py", "test_loader.py")
 
 
 collect_ignore = list(ignored())

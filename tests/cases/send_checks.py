@@ -22,7 +22,7 @@ def observed(variant: Variant, found: Found, script: Script) -> list[Difference]
     differences = [
         *_calls(expect, found, script),
         *_outcomes(expect, found),
-        *_states(expect, found),
+        *_states(expect, found, variant.get("rows", 1)),
         *_charged(expect, found),
         *_pauses(expect, found),
         *_retry(expect, found),
@@ -72,10 +72,10 @@ def _outcomes(expect: Expect, found: Found) -> list[Difference]:
     return differences
 
 
-def _states(expect: Expect, found: Found) -> list[Difference]:
+def _states(expect: Expect, found: Found, count: int) -> list[Difference]:
     counts = Counter(row.state for row in found.rows)
     if found.refused is not None:
-        counts["refused"] += 1
+        counts["refused"] += count
     if "row_state" in expect:
         allowed, [state] = expect["row_state"], counts or ["none"]
         if allowed is None or state in allowed:

@@ -2,23 +2,23 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
-import json
 import logging
 import os
 import ssl
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-import aiohttp
+import asyncpg
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from botocore.loaders import JSONFileLoader
 
 import devservers
 from streams import wiring
@@ -40,7 +40,6 @@ from tests.conftest import SALT
 from tests.integration.outbox_rows import execute
 
 READY_WITHIN_S: Final = 90.0
-ENDS_WITHIN_S: Final = 60.0
 REGION: Final = "eu-central-1"
 _LINES: Final[ContextVar["list[str] | None"]] = ContextVar("lines", default=None)
 
@@ -68,8 +67,11 @@ class SendScene:
     authority: Authority
     thread: ServerThread
     admin: AIOKafkaAdminClient
+    trial: "asyncpg.Connection[asyncpg.Record]"
+    """To a database in which inserts are tried, and rolled back."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     copying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    trying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def server_context(self) -> ssl.SSLContext:
         return self.authority.server_context()
@@ -92,12 +94,16 @@ async def send_scene(
     thread = ServerThread()
     handler = LinesByContext()
     admin = AIOKafkaAdminClient(bootstrap_servers=servers.kafka.bootstrap_servers)
+    trial = f"cases_send_{os.getpid()}_trial"
+    # Each session of botocore would read the same megabytes again.
+    load = functools.lru_cache(maxsize=None)(JSONFileLoader().load_file)
     with (
         pytest.MonkeyPatch.context() as patch,
         captured(),
         trusting(authority.path),
         installed(asyncio.get_running_loop()),
     ):
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
         patch.setenv("AWS_DEFAULT_REGION", REGION)
         patch.setenv("AWS_REGION", REGION)
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
@@ -107,6 +113,8 @@ async def send_scene(
         logging.getLogger().addHandler(handler)
         thread.start()
         await admin.start()
+        dsn = servers.postgres.create_database(trial, template=template)
+        connection = await asyncpg.connect(dsn)
         try:
             yield SendScene(
                 servers=servers,
@@ -115,8 +123,11 @@ async def send_scene(
                 authority=authority,
                 thread=thread,
                 admin=admin,
+                trial=connection,
             )
         finally:
+            await connection.close()
+            servers.postgres.drop_database(trial)
             await admin.close()
             thread.stop()
             logging.getLogger().removeHandler(handler)
@@ -225,78 +236,6 @@ class Stages:
                 if not run.cancelled() and (error := run.exception()) is not None:
                     raise error
         self._running.clear()
-
-
-@dataclass(slots=True, kw_only=True)
-class SenderProcess:
-    """A sender that can be killed. port: by which its calls come in."""
-
-    number: int
-    port: int
-    log: Path
-    process: asyncio.subprocess.Process
-    is_ended_by_us: bool = False
-
-    @classmethod
-    async def start(cls, of: Place, *, number: int, port: int, gate: int) -> "SenderProcess":
-        log = of.scene.directory / f"sender-{of.number}-{number}.log"
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.cases.sender_process", str(gate)),
-                *sorted(of.scene.outside),
-                env=os.environ | environment(of.settings),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-        return cls(number=number, port=port, log=log, process=process)
-
-    @property
-    def lines(self) -> list[str]:
-        return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-
-    async def is_ready(self) -> bool:
-        assert self.process.returncode is None, "\n".join(self.lines[-20:])
-        for line in self.lines:
-            with contextlib.suppress(ValueError):
-                if address := json.loads(line).get("address"):
-                    return await _answers_200(f"http://{address}/health/ready")
-        return False
-
-    def signal(self, number: int) -> None:
-        self.is_ended_by_us = True
-        os.kill(self.process.pid, number)
-
-    async def stop(self) -> None:
-        if self.process.returncode is None:
-            self.process.terminate()
-        try:
-            async with asyncio.timeout(ENDS_WITHIN_S):
-                await self.process.wait()
-        except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
-            raise
-
-
-async def _answers_200(url: str) -> bool:
-    try:
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            return answer.status == 200
-    except aiohttp.ClientError:
-        return False
-
-
-def environment(settings: Settings) -> Mapping[str, str]:
-    """The variables that make a process have these settings."""
-    found: dict[str, str] = {}
-    for name, value in settings.model_dump(exclude_unset=True).items():
-        if value is None:
-            continue
-        plain: Any = value.get_secret_value() if hasattr(value, "get_secret_value") else value
-        text = ",".join(plain) if isinstance(plain, tuple) else str(plain)
-        found[f"MAILSTREAMS_{name.upper()}"] = text
-    return found
 
 
 def needs_processes(variant: Variant) -> bool:

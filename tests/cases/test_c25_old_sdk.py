@@ -12,7 +12,7 @@ import pytest
 
 import devservers
 from tests.cases.conftest import on_a_loop
-from tests.cases.send_runner import running
+from tests.cases.send_run import running
 from tests.cases.send_scene import SendScene, send_scene
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("ses_send")]
