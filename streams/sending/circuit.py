@@ -30,10 +30,9 @@ UNTOLD: Final = 3
 class Circuit:
     """Counts how calls end, reports it with the next question for permits, and holds calls back while nothing is answered."""
 
-    def __init__(self, scope: str = "", *, most: int = UNANSWERED, soon: int = SOON) -> None:
+    def __init__(self, scope: str = "", *, most: int = UNANSWERED) -> None:
         self.scope = scope
         self._most = most
-        self._soon = min(most, soon)
         self._window = UNANSWERED
         self._needed_at = 0.0
         self._state = CLOSED
