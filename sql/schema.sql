@@ -159,8 +159,8 @@ COMMENT ON FUNCTION make_feed_partitions(integer) IS 'Makes the day partitions o
 -- The intent -----------------------------------------------------------------------------------------------------
 
 -- No index may mention state, attempts, attempt_id or reason, not even in a predicate: every state change is then a
--- heap-only update. The fillfactor leaves room on the page for them.
--- ANALYZE is rare: while it runs no old version is pruned, and pages run full. Nothing here is planned by its statistics.
+-- heap-only update. By the fillfactor each row finds room for the versions of a claim and of an outcome on its page, also while
+-- an old snapshot (a report, ANALYZE) keeps all three.
 CREATE TABLE email_outbox (
   id uuid PRIMARY KEY DEFAULT uuid_v7(),
   tenant text NOT NULL DEFAULT 'default',
@@ -196,7 +196,7 @@ CREATE TABLE email_outbox (
   created timestamptz NOT NULL DEFAULT clock_timestamp(),
   changed timestamptz NOT NULL DEFAULT clock_timestamp(),
   CONSTRAINT attempt_id_only_while_sending CHECK ((state = 'sending') = (attempt_id IS NOT NULL))
-) WITH (fillfactor = 45, toast_tuple_target = 256, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.5);
+) WITH (fillfactor = 33, toast_tuple_target = 256, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.5);
 ALTER TABLE email_outbox
   ALTER COLUMN text SET COMPRESSION lz4,
   ALTER COLUMN html SET COMPRESSION lz4,
