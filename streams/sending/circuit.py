@@ -30,9 +30,11 @@ UNTOLD: Final = 3
 class Circuit:
     """Counts how calls end, reports it with the next question for permits, and holds calls back while nothing is answered."""
 
-    def __init__(self, scope: str = "", *, most: int = UNANSWERED) -> None:
+    def __init__(self, scope: str = "", *, most: int = UNANSWERED, soon: int = UNANSWERED) -> None:
+        """most: the largest window. soon: that of an SES that answers soon, more where several begin as one."""
         self.scope = scope
         self._most = most
+        self._soon = min(soon, most)
         self._window = UNANSWERED
         self._needed_at = 0.0
         self._state = CLOSED
@@ -118,8 +120,8 @@ class Circuit:
 
     def _resize(self, now: float, *, took_s: float) -> None:
         if len(self._unanswered) >= self._window:
-            if took_s >= SLOW_S:
-                self._window = max(min(self._window * 2, self._most), UNANSWERED)
+            most = self._most if took_s >= SLOW_S else self._soon
+            self._window = max(self._window, min(self._window * 2, most))
             self._needed_at = now
         elif self._window > UNANSWERED and now - self._needed_at > UNNEEDED_S:
             self._window = max(self._window // 2, UNANSWERED)
