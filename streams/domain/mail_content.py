@@ -42,16 +42,16 @@ def send_email_body(
     """The JSON that is signed and posted, always with the configuration set and our tags. files: of email.attachments, in order."""
     _check_size(content, files)
     body: dict[str, Any] = {
-        "FromEmailAddress": _from(email),
-        "Destination": _destination(email),
+        "FromEmailAddress": from_address(email),
+        "Destination": destination(email),
         "Content": {"Simple": _simple(email, content, files)},
-        "EmailTags": _tags(email),
+        "EmailTags": tags(email),
         "ConfigurationSetName": configuration_set,
     }
     if ses_tenant is not None:
         body["TenantName"] = ses_tenant
     if email.reply_to is not None:
-        body["ReplyToAddresses"] = [_one_line(email.reply_to, "reply_to")]
+        body["ReplyToAddresses"] = [one_line(email.reply_to, "reply_to")]
     try:
         return orjson.dumps(body)
     except TypeError as error:  # a lone surrogate, which variables can carry and UTF-8 cannot
@@ -60,25 +60,26 @@ def send_email_body(
         ) from error
 
 
-def _from(email: Email) -> str:
+def from_address(email: Email) -> str:
     """The address, with the name before it as mail writes it: in quotes, or in encoded words of at most 75 characters."""
-    address = _one_line(email.sender, "sender")
+    address = one_line(email.sender, "sender")
     if email.sender_name is None:
         return address
-    name = _one_line(email.sender_name, "sender_name")
+    name = one_line(email.sender_name, "sender_name")
     if name.isascii():
         return formataddr((name, address))
     return f"{Header(name, 'utf-8', maxlinelen=75).encode(linesep='')} <{address}>"
 
 
-def _destination(email: Email) -> dict[str, list[str]]:
+def destination(email: Email) -> dict[str, list[str]]:
+    """The lists of addresses that are not empty."""
     lists = {
         "ToAddresses": (email.recipient,),
         "CcAddresses": email.cc,
         "BccAddresses": email.bcc,
     }
     return {
-        name: [_one_line(a, name) for a in addresses]
+        name: [one_line(a, name) for a in addresses]
         for name, addresses in lists.items()
         if addresses
     }
@@ -87,11 +88,11 @@ def _destination(email: Email) -> dict[str, list[str]]:
 def _simple(email: Email, content: Content, files: Sequence[bytes]) -> dict[str, Any]:
     parts = {"Text": content.text, "Html": content.html}
     simple: dict[str, Any] = {
-        "Subject": _data(_one_line(content.subject, "subject")),
+        "Subject": _data(one_line(content.subject, "subject")),
         "Body": {name: _data(part) for name, part in parts.items() if part is not None},
     }
     if email.headers:
-        simple["Headers"] = [_header(name, value) for name, value in email.headers.items()]
+        simple["Headers"] = headers(email)
     if email.attachments:
         simple["Attachments"] = [
             _file(attachment, data)
@@ -115,17 +116,23 @@ def _data(text: str) -> dict[str, str]:
     return {"Data": text, "Charset": CHARSET}
 
 
-def _tags(email: Email) -> list[dict[str, str]]:
-    tags = dict(email.tags)
-    tags |= {"attempt": str(email.attempt_id), "outbox": str(email.id), "tenant": email.tenant}
+def tags(email: Email) -> list[dict[str, str]]:
+    """The row's own, and ours, which they cannot replace."""
+    named = dict(email.tags)
+    named |= {"attempt": str(email.attempt_id), "outbox": str(email.id), "tenant": email.tenant}
     if email.traceparent is not None:
-        tags["traceparent"] = email.traceparent
-    for name, value in tags.items():
+        named["traceparent"] = email.traceparent
+    for name, value in named.items():
         if not (_TAG_NAME.fullmatch(name) and _TAG.fullmatch(value)):
             raise BadMessage(
                 "a tag is not what SES takes: use 1 to 256 ASCII letters, digits, _ and - in its name and value"
             )
-    return [{"Name": name, "Value": value} for name, value in tags.items()]
+    return [{"Name": name, "Value": value} for name, value in named.items()]
+
+
+def headers(email: Email) -> list[dict[str, str]]:
+    """Those of the row."""
+    return [_header(name, value) for name, value in email.headers.items()]
 
 
 def _header(name: str, value: str) -> dict[str, str]:
@@ -137,7 +144,8 @@ def _header(name: str, value: str) -> dict[str, str]:
     return {"Name": name, "Value": value}
 
 
-def _one_line(text: str, field: str) -> str:
+def one_line(text: str, field: str) -> str:
+    """The text, if it cannot begin another header."""
     if _CONTROL.search(text):
         raise BadMessage(f"{field} has a line break or control character: take it out")
     return text

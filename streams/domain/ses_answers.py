@@ -49,11 +49,23 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryResult:
+    """What SES says of one entry of a bulk call. message_id: None also where it is not one."""
+
+    status: str
+    error: str = ""
+    message_id: str | None = None
+    has_message_id: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A complete answer. code is AWS's error code, None if nothing shows that AWS itself answered.
 
     clock_ahead_s: so far our clock is ahead of what answered, where it refused and told its time.
     signature_age_s: how old the signature was when the request began to leave.
+    results: of the entries of a bulk call, in their order; None if there is no such list.
+    entry_status: what SES said of one entry, for which status and code stand, with http_status the one of the whole call.
     """
 
     status: int
@@ -63,6 +75,9 @@ class Answer:
     request_id: str | None = None
     clock_ahead_s: float | None = field(default=None, compare=False)
     signature_age_s: float = field(default=0.0, compare=False)
+    results: tuple[EntryResult, ...] | None = None
+    entry_status: str | None = None
+    http_status: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +119,6 @@ def read_answer(
     content = _object(body)
     request_id = headers.get("x-amzn-RequestId")
     message = content.get("message", content.get("Message"))
-    message_id = content.get("MessageId")
     return Answer(
         status=status,
         code=_code(headers.get("x-amzn-ErrorType"))
@@ -112,12 +126,33 @@ def read_answer(
         # A proxy may answer in JSON with a code of its own.
         or (_code(content.get("code")) if request_id else None),
         message=message if isinstance(message, str) else "",
-        message_id=message_id
-        if isinstance(message_id, str) and _MESSAGE_ID.fullmatch(message_id)
-        else None,
+        message_id=_message_id(content),
         request_id=request_id,
         clock_ahead_s=_ahead_s(headers.get("Date"), now) if status >= 400 else None,
         signature_age_s=signature_age_s,
+        results=_results(content.get("BulkEmailEntryResults")),
+    )
+
+
+def _message_id(content: Mapping[str, Any]) -> str | None:
+    found = content.get("MessageId")
+    return found if isinstance(found, str) and _MESSAGE_ID.fullmatch(found) else None
+
+
+def _results(found: object) -> tuple[EntryResult, ...] | None:
+    """One for each element, whatever it is: its place says whose it is."""
+    if not isinstance(found, list):
+        return None
+    return tuple(_result(item if isinstance(item, dict) else {}) for item in found)
+
+
+def _result(item: Mapping[str, Any]) -> EntryResult:
+    status, error = item.get("Status"), item.get("Error")
+    return EntryResult(
+        status=status if isinstance(status, str) else "",
+        error=error if isinstance(error, str) else "",
+        message_id=_message_id(item),
+        has_message_id=item.get("MessageId") is not None,
     )
 
 

@@ -65,6 +65,13 @@ _UNPROVEN_OR_ACCEPTED: Final = (
         reason="SES took the message",
     ),
     Row(
+        name="unclear-answer",
+        when=AnswerPattern(status=range(200, 300), has_code=True),
+        kind=OutcomeKind.UNKNOWN,
+        source=Source.PROOF,
+        reason="SES answered with a success and an error at once, or with a status that mailstreams does not know, which proves nothing: report it with this text",
+    ),
+    Row(
         name="no-message-id",
         when=AnswerPattern(status=range(300)),
         kind=OutcomeKind.UNKNOWN,

@@ -41,6 +41,8 @@ ROWS: list[tuple[Answer | Fault, str, OutcomeKind, PauseScope | None]] = [
     (answer(200, message_id="m-1"), "accepted", K.ACCEPTED, None),
     (answer(200), "no-message-id", K.UNKNOWN, None),
     (answer(204), "no-message-id", K.UNKNOWN, None),
+    (answer(200, "UnknownEntryStatus"), "unclear-answer", K.UNKNOWN, None),
+    (answer(200, "InternalFailure"), "unclear-answer", K.UNKNOWN, None),
     (answer(307), "redirected", K.UNKNOWN, None),
     (answer(500, "InternalFailure"), "server-error", K.UNKNOWN, None),
     (answer(503, "ServiceUnavailable"), "server-error", K.UNKNOWN, None),
