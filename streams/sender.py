@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from streams.domain.attempts import OutcomeKind, Recorded, Verdict
+from streams.domain.bulk_mail import MAX_ENTRIES
 from streams.domain.circuit import PROBE_INTERVALS, ProbeIntervals
 from streams.domain.errors import Unavailable
 from streams.domain.ses_errors import TABLE
@@ -27,8 +28,9 @@ from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_loop
 from streams.runtime.settings import Settings
 from streams.sending.announcing import Announcing
+from streams.sending.bulk_calls import RESULTS
 from streams.sending.calls import Calls, CallSettings
-from streams.sending.circuit import Circuit
+from streams.sending.circuit import UNANSWERED, Circuit
 from streams.sending.dispatch import Dispatch, Lease
 from streams.sending.no_journal import NoJournal
 from streams.sending.outcome_writer import OutcomeWriter
@@ -67,6 +69,7 @@ class SenderSettings:
     intervals: ProbeIntervals = PROBE_INTERVALS
     tenants: SesTenants = field(default_factory=SesTenants)
     attachment_s: float = 10.0
+    bulk: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -84,6 +87,7 @@ class SenderSettings:
             ),
             tenants=SesTenants(settings.ses_tenants),
             attachment_s=settings.attachment_timeout_s,
+            bulk=settings.sender_bulk_calls,
         )
 
 
@@ -122,7 +126,9 @@ class Sender:
         )
         self._announcing = Announcing(suppressions, announcer)
         self._journal = journal = journal or NoJournal()
-        self._circuit = circuit = Circuit(most=settings.max_in_flight)
+        self._circuit = circuit = Circuit(
+            most=settings.max_in_flight, soon=MAX_ENTRIES if settings.bulk else UNANSWERED
+        )
         self._writer = OutcomeWriter(outbox=outbox, intake=self._intake, journal=journal)
         self._calls = Calls(
             CallSettings(
@@ -131,6 +137,7 @@ class Sender:
                 call_s=settings.call_s,
                 tenants=settings.tenants,
                 attachment_s=settings.attachment_s,
+                bulk=settings.bulk,
             ),
             attachments=attachments,
             provider=provider,
@@ -365,6 +372,8 @@ def export_known_labels() -> None:
         metrics.SENDER_OUTCOMES.labels(kind=kind)
     for recorded in Recorded:
         metrics.SENDER_RECORDED.labels(recorded=recorded)
+    for result in RESULTS:
+        metrics.SENDER_BULK_CALLS.labels(result=result)
     for use in ("granted", "void"):
         metrics.SENDER_PERMITS.labels(use=use)
     for row in TABLE:

@@ -20,7 +20,7 @@ from streams.domain.journal_records import Begin
 from streams.domain.pacing import Grant, ServerClock
 from streams.domain.pointers import Pointer
 from streams.domain.records import Record, TopicPartition
-from streams.domain.ses_answers import Answer, Fault, Missed, SignedCall
+from streams.domain.ses_answers import SEND_EMAIL, Answer, Fault, Missed, SignedCall
 from streams.domain.suppressions import PartitionLost, Span, SuppressionPage
 from streams.domain.templates import Template, TemplateName
 from streams.domain.topics import Lane
@@ -190,7 +190,7 @@ class EmailProvider(Protocol):
     def region(self) -> str:
         """The scope of the sending rate."""
 
-    async def sign(self, body: bytes) -> SignedCall | Fault: ...
+    async def sign(self, body: bytes, *, path: str = SEND_EMAIL) -> SignedCall | Fault: ...
 
     def forget_credentials(self) -> None:
         """They were refused: they are looked up anew before the next call."""

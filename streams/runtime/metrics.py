@@ -467,6 +467,12 @@ SENDER_PROBES = Counter(
     "mailstreams_sender_probes_total",
     "Messages sent to see whether SES works again while the circuit was open.",
 )
+SENDER_BULK_CALLS = Counter(
+    "mailstreams_sender_bulk_calls_total",
+    "Bulk calls of SES by what they ended with (internal), with MAILSTREAMS_SENDER_BULK_CALLS alone. answered: entry by entry; after each of the "
+    "others messages go out one by one for a while: throttled, refused as a whole, unknown, unreached.",
+    ["result"],
+)
 SENDER_IN_FLIGHT = Gauge(
     "mailstreams_sender_calls_in_flight",
     "Claimed rows whose call waits for its slot or is under way. At sender_max_in_flight for long: SES answers slowly, or allow more.",

@@ -141,7 +141,8 @@ class Settings(BaseSettings):
     )
     sender_bulk_calls: bool = Field(
         default=False,
-        description="many messages of the bulk lane in one SendBulkEmail; not built yet, true is refused",
+        description="messages of the bulk lane that share what a call shares go out up to 50 in one SendBulkEmail; one lost "
+        "answer then leaves as many to settle",
     )
 
     sns_topics: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -238,10 +239,6 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"sender_probe_longest_s ({self.sender_probe_longest_s:g}) must not be less than "
                 f"sender_probe_first_s ({self.sender_probe_first_s:g})"
-            )
-        if self.sender_bulk_calls:
-            raise ValueError(
-                "sender_bulk_calls is not built yet: leave it false, every message goes out in a SendEmail of its own"
             )
         if (self.events_tls_certificate is None) != (self.events_tls_key is None):
             raise ValueError(

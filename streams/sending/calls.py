@@ -4,12 +4,12 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from streams.domain.attempts import Outcome, OutcomeKind
+from streams.domain.attempts import Email, Outcome, OutcomeKind
 from streams.domain.backoff import throttle_delay_s
 from streams.domain.errors import Unavailable
 from streams.domain.journal_records import Begin
@@ -29,8 +29,9 @@ from streams.domain.ses_tenants import SesTenants
 from streams.ports.attachments import AttachmentSource
 from streams.ports.sender import AttemptJournal, EmailProvider, SuppressionGuard
 from streams.runtime import metrics
+from streams.sending.bulk_calls import BulkCalls
 from streams.sending.circuit import Circuit
-from streams.sending.last_look import Look, last_look, lease_clock
+from streams.sending.last_look import LONGEST_HOLD_S, Look, last_look, lease_clock
 from streams.sending.retrials import Retrials
 from streams.sending.signals import Signal
 from streams.sending.signing import Requests
@@ -42,8 +43,6 @@ log = logging.getLogger(__name__)
 # What fails before its call in a way that nobody foresaw is looked at again so late: it must not fill the process.
 FAULTY_S: Final = 60.0
 UNMARKED_S: Final = 5.0
-# A row whose call was held back for so long is given back: its claim was too long ago.
-LONGEST_HOLD_S: Final = 5.0
 
 
 class NotBegun(Exception):
@@ -56,13 +55,17 @@ class NotBegun(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSettings:
-    """most: calls at a time; call_s: the longest that one may take."""
+    """most: messages whose calls are under way at a time; call_s: the longest that one call may take.
+
+    bulk: messages of the bulk lane may share a SendBulkEmail.
+    """
 
     configuration_set: str
     most: int
     call_s: float
     tenants: SesTenants = field(default_factory=SesTenants)
     attachment_s: float = 10.0
+    bulk: bool = False
 
 
 class Calls:
@@ -99,34 +102,62 @@ class Calls:
         self.trouble = Trouble()
         self._work = work
         self._now = now
-        self._tasks: dict[asyncio.Task[None], Work] = {}
+        # Of a bulk call all its messages.
+        self._tasks: dict[asyncio.Task[None], list[Work]] = {}
         self._closing = False
         self._throttled_until = 0.0
         self._throttles = 0
+        self._bulk = (
+            BulkCalls(
+                self,
+                requests=self._requests,
+                provider=provider,
+                circuit=circuit,
+                call_s=settings.call_s,
+            )
+            if settings.bulk
+            else None
+        )
 
     @property
     def room(self) -> int:
         """How many more rows may be claimed."""
         if not self._circuit.has_room:
             return 0
-        return self._settings.most - len(self._tasks) - len(self.missed)
+        return self._settings.most - self._under_way - len(self.missed)
+
+    @property
+    def _under_way(self) -> int:
+        return sum(map(len, self._tasks.values()))
 
     @property
     def backing_off_s(self) -> float:
         """SES throttled us: so long nothing new should be asked for."""
         return max(self._throttled_until - time.monotonic(), 0.0)
 
-    def start(self, work: Work) -> None:
-        task = asyncio.create_task(self._attempt(work))
-        self._tasks[task] = work
+    def start(self, *works: Work) -> None:
+        """Each on its own, or where they may share a call, together."""
+        groups = [[work] for work in works] if self._bulk is None else self._bulk.groups(works)
+        for group in groups:
+            self.start_together(group)
+
+    def start_together(self, works: list[Work]) -> None:
+        """One call for all of them. What is taken out of the list is not its affair any more."""
+        for work in works:
+            work.is_over = False
+        if self._bulk is None or len(works) == 1:
+            task = asyncio.create_task(self._attempt(works[0]))
+        else:
+            task = asyncio.create_task(self._bulk.attempt(works))
+        self._tasks[task] = works
         task.add_done_callback(self._ended)
-        metrics.SENDER_IN_FLIGHT.set(len(self._tasks))
+        metrics.SENDER_IN_FLIGHT.set(self._under_way)
 
     def close(self) -> None:
         """From now on no call begins: what waits for its slot is given back."""
         self._closing = True
         for work in self.missed:
-            self._release(work, Look.STOPPING)
+            self.release(work, Look.STOPPING)
         self.missed.clear()
 
     def open(self) -> None:
@@ -147,29 +178,45 @@ class Calls:
         try:
             await self._prepare_and_call(work)
         finally:
-            self._circuit.leave(work.email.attempt_id)
-            self._retrials.leave(work.email.attempt_id)
+            self.leave(work)
 
-    async def _prepare_and_call(self, work: Work) -> None:
-        if work.call is None and not await self._sign(work):
-            return
+    def leave(self, work: Work) -> None:
+        """It counts as under way no more."""
+        self._circuit.leave(work.email.attempt_id)
+        self._retrials.leave(work.email.attempt_id)
+
+    def prepared(self, work: Work) -> None:
+        """Its call could begin now, if its slot did."""
         if work.granted_at is not None:
             if not work.email.attachments:  # what fetching takes says nothing of the others
                 self.pace.prepared(time.monotonic() - work.granted_at)
             work.granted_at = None
+
+    async def _prepare_and_call(self, work: Work) -> None:
+        if work.call is None and not await self._sign(work):
+            return
+        self.prepared(work)
         await asyncio.sleep(max(work.slot.earliest - time.monotonic(), 0.0))
         held_from = time.monotonic()
         if not await self._circuit.enter(work.email.attempt_id, patience_s=LONGEST_HOLD_S):
-            self._release(work, Look.CIRCUIT)
-            return
-        look = self._look(work)
-        if look is Look.GO:
+            self.release(work, Look.CIRCUIT)
+        elif self.passes(work, held_from=held_from):
             await self._call(work)
-        elif look is Look.MISSED:
+
+    async def call_alone(self, work: Work) -> None:
+        """The call of one that passes."""
+        if work.call is not None or await self._sign(work):
+            await self._call(work)
+
+    def passes(self, work: Work, *, held_from: float) -> bool:
+        """The last look at it; where it fails, what has to become of the work is done."""
+        look = self._look(work)
+        if look is Look.MISSED:
             late = held_from > work.slot.latest and not work.email.attachments
-            self._miss(work, late=late)
-        else:
-            self._release(work, look)
+            self.miss(work, late=late)
+        elif look is not Look.GO:
+            self.release(work, look)
+        return look is Look.GO
 
     async def _sign(self, work: Work) -> bool:
         found = await self._requests.sign(work)
@@ -177,7 +224,7 @@ class Calls:
             case Outcome():
                 self._end(work, found, None)
             case Fault():
-                self._judge(work, found, datetime.now(UTC))
+                self.judge(work, found, datetime.now(UTC))
             case signed:
                 work.call = signed
                 return True
@@ -196,13 +243,22 @@ class Calls:
 
     def _begin(self, work: Work, started: datetime) -> None:
         """Right before the first byte. What it raises keeps the call from being made."""
+        if (look := self.first_byte_look(work)) is not Look.GO:
+            raise NotBegun(look)
+        self.note_begin(work, started)
+        work.begin()
+
+    def first_byte_look(self, work: Work) -> Look:
+        """A connection was waited for since the last look, and suppressions may have come in."""
         if lease_clock() > work.begin_by:
-            raise NotBegun(Look.LEASE)
+            return Look.LEASE
         email = work.email
-        # A connection was waited for since the last look, and suppressions may have come in.
         hit = self._guard.hit(work.pointer.partition, email.recipient_key, email.tenant, email.lane)
-        if hit not in (None, work.overruled):
-            raise NotBegun(Look.SUPPRESSED)
+        return Look.GO if hit in (None, work.overruled) else Look.SUPPRESSED
+
+    def note_begin(self, work: Work, started: datetime) -> None:
+        """Unavailable: then no byte of the call may leave."""
+        email = work.email
         self._journal.begun(
             Begin(
                 attempt_id=email.attempt_id,
@@ -211,7 +267,6 @@ class Calls:
                 left_out=email.left_out,
             )
         )
-        work.begin()
 
     async def _call(self, work: Work) -> None:
         call = work.call
@@ -226,34 +281,48 @@ class Calls:
                 on_begin=lambda: self._begin(work, started),
             )
         except NotBegun as refused:
-            self._release(work, refused.look)
+            self.release(work, refused.look)
             return
         except Unavailable as error:
-            log.error(
-                "call is not made, since its beginning could not be noted",
-                extra={"action": "sender.not_noted", "error": str(error)},
-            )
-            self._release(work, Look.JOURNAL, delay_s=UNMARKED_S)
+            self.not_noted([work], error)
             return
         if isinstance(seen, Missed):
-            self._miss(work, late=True)
+            self.miss(work, late=True)
             return
-        self.pace.met()
-        self._observe(work, started, begun)
-        self._judge(work, seen, started, begun=begun)
+        self.observe(work, started, begun)
+        self.judge(work, seen, started, begun=begun)
 
-    def _observe(self, work: Work, started: datetime, begun: float) -> None:
+    def not_noted(self, works: Sequence[Work], error: Unavailable) -> None:
+        """The beginning of their call could not be noted, so that it was not made."""
+        log.error(
+            "call is not made, since its beginning could not be noted",
+            extra={"action": "sender.not_noted", "error": str(error)},
+        )
+        for work in works:
+            self.release(work, Look.JOURNAL, delay_s=UNMARKED_S)
+
+    def observe(self, work: Work, started: datetime, begun: float) -> None:
+        """Its call has ended."""
+        self.pace.met()
         metrics.SENDER_CALL_SECONDS.observe(time.monotonic() - begun)
         metrics.SENDER_CALL_WINDOW.observe(begun - work.claimed_at)
         late = (started - work.pointer.due).total_seconds()
         metrics.SENDER_CALL_LATENCY.observe(max(late, 0.0))
 
-    def _judge(
+    def judge(
         self, work: Work, seen: Answer | Fault, started: datetime, *, begun: float | None = None
     ) -> None:
+        """What its call ended with."""
         email = work.email
         meant = meaning(seen, sender=email.sender, addresses=email.addresses)
         meant, waits_s = self._learn(work, meant, begun=begun)
+        self.conclude(work, seen, meant, started, waits_s=waits_s)
+
+    def conclude(
+        self, work: Work, seen: Answer | Fault, meant: Meaning, started: datetime, *, waits_s: float
+    ) -> None:
+        """Its outcome, by what was seen and what that means."""
+        email = work.email
         outcome = outcome_of_call(
             email,
             seen,
@@ -269,13 +338,8 @@ class Calls:
     def _learn(self, work: Work, meant: Meaning, *, begun: float | None) -> tuple[Meaning, float]:
         """What the answer says beyond its message; the meaning that is written, and the wait until it is tried again."""
         row, email = meant.row, work.email
-        if row.name in STALE_CREDENTIALS:
-            self._provider.forget_credentials()
-        passed = row.kind in (OutcomeKind.ACCEPTED, OutcomeKind.PERMANENT)
-        pause = pause_of(email, meant)
-        self._retrials.learn(email, pause, passed=passed)
+        self.learn_stops(email, meant)
         is_unwritten = row.name in UNREACHED
-        self.trouble.learn(email, meant, pause, unreached=is_unwritten)
         if is_unwritten or row.kind is OutcomeKind.UNKNOWN:
             charged = self._circuit.failed(email.id, reason=row.reason, is_unwritten=is_unwritten)
             if is_unwritten:
@@ -285,6 +349,16 @@ class Calls:
         elif begun is not None:
             self._circuit.reached(begun=begun)
         return meant, self._throttle(row.kind)
+
+    def learn_stops(self, email: Email, meant: Meaning) -> None:
+        """What the answer says of credentials, stops and trouble."""
+        row = meant.row
+        if row.name in STALE_CREDENTIALS:
+            self._provider.forget_credentials()
+        passed = row.kind in (OutcomeKind.ACCEPTED, OutcomeKind.PERMANENT)
+        pause = pause_of(email, meant)
+        self._retrials.learn(email, pause, passed=passed)
+        self.trouble.learn(email, meant, pause, unreached=row.name in UNREACHED)
 
     def _throttle(self, kind: OutcomeKind) -> float:
         """Slows down after a throttled answer, once an episode; how long a throttled message waits."""
@@ -301,9 +375,11 @@ class Calls:
 
     def _end(self, work: Work, outcome: Outcome, meant: Meaning | None) -> None:
         pause = None if meant is None else pause_of(work.email, meant)
+        work.is_over = True
         self.done(Done(outcome=outcome, pointer=work.pointer, pause=pause))
 
-    def _release(self, work: Work, look: Look, *, delay_s: float = 0.0) -> None:
+    def release(self, work: Work, look: Look, *, delay_s: float = 0.0) -> None:
+        """It is given back."""
         log.info(
             "claim is given back, SES was not called",
             extra={"action": "sender.released", "outbox_id": str(work.email.id), "why": look},
@@ -317,31 +393,35 @@ class Calls:
             work.is_probe = False
             self._circuit.unused()
 
-    def _miss(self, work: Work, *, late: bool) -> None:
-        """late: by our own slowness, and not because calls were held back."""
+    def miss(self, work: Work, *, late: bool) -> None:
+        """It needs another slot. late: by our own slowness, and not because calls were held back."""
         if late:
             self.pace.missed(time.monotonic())
         metrics.SENDER_PERMITS.labels(use="void").inc(work.pointer.recipients)
         if self._closing:
-            self._release(work, Look.STOPPING)
+            self.release(work, Look.STOPPING)
         else:
             self._unused(work)
+            work.is_over = True
             self.missed.append(work)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        work = self._tasks.pop(task)
-        metrics.SENDER_IN_FLIGHT.set(len(self._tasks))
+        works = self._tasks.pop(task)
+        metrics.SENDER_IN_FLIGHT.set(self._under_way)
         self._work.set()
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
         # A bug of ours. Once the call had begun, nothing is proven.
-        log.error(
-            "call failed in a way nobody foresaw",
-            extra={"action": "sender.call_failed", "outbox_id": str(work.email.id)},
-            exc_info=error,
-        )
-        if work.begun:
-            self._judge(work, Fault(kind=FaultKind.BROKEN, written=True), datetime.now(UTC))
-        else:
-            self._release(work, Look.FAULTY, delay_s=FAULTY_S)
+        for work in works:
+            if work.is_over:
+                continue
+            log.error(
+                "call failed in a way nobody foresaw",
+                extra={"action": "sender.call_failed", "outbox_id": str(work.email.id)},
+                exc_info=error,
+            )
+            if work.begun:
+                self.judge(work, Fault(kind=FaultKind.BROKEN, written=True), datetime.now(UTC))
+            else:
+                self.release(work, Look.FAULTY, delay_s=FAULTY_S)

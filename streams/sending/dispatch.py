@@ -25,10 +25,10 @@ from streams.domain.pacing import Allowance
 from streams.domain.pointers import Pointer
 from streams.ports.sender import AttemptJournal, Outbox, SuppressionGuard
 from streams.runtime import metrics
-from streams.sending.calls import LONGEST_HOLD_S, Calls
+from streams.sending.calls import Calls
 from streams.sending.circuit import Circuit
 from streams.sending.contents import Contents
-from streams.sending.last_look import lease_clock
+from streams.sending.last_look import LONGEST_HOLD_S, lease_clock
 from streams.sending.outcome_writer import OutcomeWriter
 from streams.sending.permits import Permits
 from streams.sending.pointer_intake import PointerIntake
@@ -249,6 +249,7 @@ class Dispatch:
         """Whatever happens, each row is called, ends, or is given back."""
         claimed_at = time.monotonic()
         left = deque(emails)
+        works: list[Work] = []
         try:
             contents = await self._contents.of([email for _, email in emails])
             slots = allowance.slots([p.recipients for p, _ in emails])
@@ -269,10 +270,11 @@ class Dispatch:
                         granted_at=granted_at,
                         is_probe=allowance.is_probe,
                     )
-                    self._calls.start(work)
+                    works.append(work)
                     granted_at = None
                 left.popleft()
         finally:
+            self._calls.start(*works)
             for pointer, email in left:
                 self._calls.done(_released(email, pointer))
 
@@ -293,12 +295,13 @@ class Dispatch:
             if allowance is None:
                 return NO_RATE_S
             granted_at: float | None = allowance.granted_at
-            for slot in allowance.slots([w.pointer.recipients for w in works]):
-                work = works.pop(0)
+            slots = allowance.slots([w.pointer.recipients for w in works])
+            again, works = works[: len(slots)], works[len(slots) :]
+            for work, slot in zip(again, slots, strict=True):
                 work.slot, work.granted_at = slot, granted_at
                 work.is_probe = allowance.is_probe
-                self._calls.start(work)
                 granted_at = None
+            self._calls.start(*again)
             return 0.0 if not works else _wait_s(allowance)
         finally:
             self._calls.missed = works + self._calls.missed

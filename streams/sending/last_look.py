@@ -3,9 +3,13 @@
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Final
 
 from streams.ports.sender import SuppressionGuard
 from streams.sending.work import Work
+
+# A row whose call was held back for so long is given back: its claim was too long ago.
+LONGEST_HOLD_S: Final = 5.0
 
 
 class Look(StrEnum):

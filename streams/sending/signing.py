@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 
 from streams.domain.attempts import Outcome, OutcomeKind
 from streams.domain.backoff import unreachable_delay_s
+from streams.domain.bulk_mail import BulkEntry, Shared, bulk_entry, send_bulk_email_body
 from streams.domain.errors import BadMessage, Unavailable
 from streams.domain.mail_content import send_email_body
 from streams.domain.outcomes import released, unsendable
-from streams.domain.ses_answers import Fault, SignedCall
+from streams.domain.ses_answers import SEND_BULK_EMAIL, Fault, SignedCall
 from streams.domain.ses_tenants import SesTenants
 from streams.ports.attachments import AttachmentSource
 from streams.ports.sender import EmailProvider
@@ -61,6 +62,22 @@ class Requests:
                 f"the request for SES could not be made ({type(error).__name__}): correct the row, and report it",
             )
         return await self.provider.sign(body)
+
+    def entry(self, work: Work) -> BulkEntry | None:
+        """The message as an entry of a bulk call; None if it goes out in a call of its own."""
+        try:
+            return bulk_entry(
+                work.email, work.content, ses_tenant=self.tenants.name_of(work.email.tenant)
+            )
+        except Exception:  # noqa: BLE001 a call of its own tells what is wrong with it
+            return None
+
+    async def sign_bulk(self, shared: Shared, entries: Sequence[BulkEntry]) -> SignedCall | Fault:
+        """Right before the call, since only then it is known which entries it has."""
+        body = send_bulk_email_body(
+            shared, [entry.body for entry in entries], configuration_set=self.configuration_set
+        )
+        return await self.provider.sign(body, path=SEND_BULK_EMAIL)
 
     def _body(self, work: Work, files: Sequence[bytes]) -> bytes:
         return send_email_body(

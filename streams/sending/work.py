@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from streams.domain.attempts import Email, Outcome, Pause
+from streams.domain.bulk_mail import BulkEntry
 from streams.domain.pacing import Slot
 from streams.domain.pointers import Pointer
 from streams.domain.ses_answers import SignedCall
@@ -17,6 +18,8 @@ class Work:
     granted_at: when the permits of its batch were granted, on the first work of the batch alone.
     is_probe: it is the one call that is made while the circuit is open.
     call: the request as it was signed, once; a slot that was missed does not sign again.
+    entry: the message as an entry of a bulk call, if it may be one.
+    is_over: it has ended, or waits for another slot.
     """
 
     email: Email
@@ -30,6 +33,8 @@ class Work:
     call: SignedCall | None = None
     begun: bool = False
     is_probe: bool = False
+    entry: BulkEntry | None = None
+    is_over: bool = False
 
     def begin(self) -> None:
         """From now on a byte of the request may be on its way: nothing is proven any more."""
