@@ -13,7 +13,7 @@ from crash.system import System
 from crash.traps import Action
 
 # How long a worker may take to come by its point before it is killed where it stands.
-_POINT_S: Final = 4.0
+_POINT_S: Final = 6.0
 _TERM_S: Final = 8.0
 _END_S: Final = 30.0
 # A supervisor waits a moment before it starts again what ended.

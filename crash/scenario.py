@@ -193,7 +193,7 @@ def _kill(rng: random.Random, at: float, weights: Mapping[str, int]) -> Disturba
     if do != "kill at":
         return Disturbance(at=round(at, 3), do=do, who=who, back_s=back_s)
     point = rng.choice(POINTS[stage_of(who)])
-    times = rng.choice((1, 1, 2, 3, 7))
+    times = rng.choice((1, 1, 1, 2, 5))
     return Disturbance(at=round(at, 3), do=do, who=who, point=point, times=times, back_s=back_s)
 
 
