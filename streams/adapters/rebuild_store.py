@@ -130,9 +130,8 @@ class ScratchTransaction(FactsTransaction):
         super().__init__(connection)
         self.suppressions = ScratchSuppressionRows(connection)
 
-    async def remember_attempts(self, forgotten: Sequence[Placed]) -> int:  # noqa: ARG002
+    async def remember_attempts(self, forgotten: Sequence[Placed]) -> None:
         """The live facts remember them."""
-        return 0
 
     async def settle(self, outbox_ids: Sequence[UUID]) -> Settled:  # noqa: ARG002
         """Settled is what happened once, not what is told again."""

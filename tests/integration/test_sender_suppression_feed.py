@@ -224,11 +224,13 @@ async def test_thousands_of_records_are_loaded_before_anything_is_decided(
         await producer.flush()
         await put(producer, topics, ANN, SUPPRESSED, sequence=99_999)
     table.own(frozenset({0}))
-    decided = []
-    await follow_until(
-        table,
-        lambda: (
-            table.usable(0, Lane.BULK) and not decided.append(table.hit(0, ANN, "shop", Lane.BULK))
-        ),  # type: ignore[func-returns-value]
-    )
+    decided: list[int | None] = []
+
+    def is_decided() -> bool:
+        """At the first moment when mail may be decided, what is said of Ann."""
+        if table.usable(0, Lane.BULK):
+            decided.append(table.hit(0, ANN, "shop", Lane.BULK))
+        return bool(decided)
+
+    await follow_until(table, is_decided)
     assert decided == [99_999]

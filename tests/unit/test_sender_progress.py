@@ -51,8 +51,7 @@ class Scene:
             self.feed.now += 3.0
             self.feed.position += reading
 
-    @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         return DUTY in self.health.stuck()
 
 
@@ -64,19 +63,19 @@ async def test_pointers_that_nobody_reads_lead_to_a_new_member_and_then_fail_liv
     assert scene.feed.stopped == 0
     await scene.pass_(10)
     assert scene.feed.stopped == 1
-    assert not scene.stuck
+    assert not scene.is_stuck()
     await scene.pass_(35)
-    assert scene.stuck
+    assert scene.is_stuck()
     scene.feed.position = 10
     await scene.pass_(3)
-    assert not scene.stuck
+    assert not scene.is_stuck()
 
 
 async def test_slow_progress_is_progress() -> None:
     scene = Scene()
     scene.feed.end = 10**6
     await scene.pass_(300, reading=1)
-    assert not scene.stuck
+    assert not scene.is_stuck()
     assert scene.feed.stopped == 0
 
 
@@ -84,7 +83,7 @@ async def test_lane_that_is_closed_for_want_of_room_is_not_stuck() -> None:
     scene = Scene()
     scene.feed.end, scene.feed.lanes = 10, [Lane.TRANSACTIONAL]
     await scene.pass_(300)
-    assert not scene.stuck
+    assert not scene.is_stuck()
 
 
 async def test_kafka_that_is_away_does_not_fail_liveness() -> None:
@@ -92,7 +91,7 @@ async def test_kafka_that_is_away_does_not_fail_liveness() -> None:
     scene.feed.end, scene.feed.away = 10, True
     scene.progress.assignment(known=False)
     await scene.pass_(300)
-    assert not scene.stuck
+    assert not scene.is_stuck()
     assert scene.feed.stopped == 0
 
 
@@ -103,10 +102,10 @@ async def test_group_that_tells_no_partitions_is_joined_anew_and_fails_liveness(
     await scene.pass_(30)
     assert scene.feed.stopped == 1
     await scene.pass_(30)
-    assert scene.stuck
+    assert scene.is_stuck()
     scene.progress.assignment(known=True)
     await scene.pass_(3)
-    assert not scene.stuck
+    assert not scene.is_stuck()
 
 
 async def test_commits_that_fail_while_kafka_answers_are_a_standstill() -> None:
@@ -116,7 +115,7 @@ async def test_commits_that_fail_while_kafka_answers_are_a_standstill() -> None:
         scene.progress.commits(work=False)
         await scene.pass_(3)
     assert scene.feed.stopped
-    assert scene.stuck
+    assert scene.is_stuck()
     scene.progress.commits(work=True)
     await scene.pass_(3)
-    assert not scene.stuck
+    assert not scene.is_stuck()
