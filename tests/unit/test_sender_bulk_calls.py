@@ -29,7 +29,7 @@ from streams.domain.ses_answers import (
 from streams.sending.bulk_gate import BulkGate
 from streams.sending.bulk_groups import common_slot, grouped
 from streams.sending.calls import Calls, CallSettings
-from streams.sending.circuit import Circuit
+from streams.sending.circuit import UNANSWERED, Circuit
 from streams.sending.last_look import lease_clock
 from streams.sending.signals import Signal
 from streams.sending.work import Done, Work
@@ -441,6 +441,33 @@ async def test_a_bug_after_the_first_byte_makes_all_unknown() -> None:
     rig = Rig(Provider(answer=lambda _: cast(Any, None)))
     await rig.settle(rows(3))
     assert rig.kinds == {K.UNKNOWN: 3}
+
+
+# The window of the circuit ----------------------------------------------------------------------------------------------
+
+
+async def test_the_window_grows_with_calls_that_fill_it_up_to_what_a_bulk_call_may_have() -> None:
+    circuit = Circuit(most=200, soon=MAX_ENTRIES)
+    sizes = []
+    for n in range(6):
+        ids = [UUID(int=1000 * n + m) for m in range(200)]
+        sizes.append(await circuit.enter_some(ids, patience_s=1.0))
+        circuit.reached(begun=time.monotonic())
+    assert sizes == [
+        UNANSWERED,
+        2 * UNANSWERED,
+        4 * UNANSWERED,
+        8 * UNANSWERED,
+        MAX_ENTRIES,
+        MAX_ENTRIES,
+    ]
+
+
+async def test_a_failure_makes_the_window_small_again() -> None:
+    circuit = Circuit(most=200, soon=MAX_ENTRIES)
+    circuit._window = MAX_ENTRIES
+    circuit.failed(UUID(int=1), reason="no answer", is_unwritten=False)
+    assert circuit.room == UNANSWERED - 1
 
 
 # The gate ---------------------------------------------------------------------------------------------------------------
