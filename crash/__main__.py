@@ -109,6 +109,8 @@ async def _mutations(options: argparse.Namespace, started: LocalServers, port: i
     for name in names:
         async with system(started, port, name="mutant", mutation=name) as made:
             found, last = await find(Rounds(made), name, seed=options.seed)
+            if surprising := sorted(set(found.kinds) - set(MUTATIONS[name].shows_as)):
+                print(f"{name} shows as {surprising} too: {_keep(made, last)}")
         results.append(found)
         verdict = "found" if found.kinds else "NOT FOUND"
         print(
