@@ -42,7 +42,7 @@ down: .venv/ready ## ends what `make up` started
 	@$(PY) -m devservers down
 
 cases: .venv/ready ## the field cases, or those of CASES_DIR=<folder>, against the product on real servers
-	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases -n $(JOBS) --dist loadgroup --show-capture=no $(PYTEST_ARGS)
+	@CASES_DIR='$(CASES_DIR)' $(PY) -m pytest tests/cases -n $(JOBS) --dist loadfile --show-capture=no $(PYTEST_ARGS)
 
 scenarios: .venv/ready ## the field cases with brokers restarted, calls slowed and answers lost, as they are written (about 40 minutes)
 	@SCENARIOS=long $(PY) -m pytest tests/scenarios -v $(PYTEST_ARGS)

@@ -99,7 +99,7 @@ def run_send(
     request: Any,
 ) -> Iterator[RunSend]:
     """Runs a ses_send variant: the report of what failed. The variants of all tests of the module that were selected begin
-    with the first one."""
+    with the first one, so that a module has to stay on one worker (--dist loadfile)."""
     mine = [item for item in request.session.items if item.module is request.module]
     selected = [item.callspec.params["group"] for item in mine if _is_of_a_group(item)]
     opened = sending(servers, template_database, tmp_path_factory.mktemp("sending"), selected)

@@ -42,7 +42,7 @@ QUIET_S: Final = 1.5
 # A busy machine takes so long at most from an insert to its call, and from the end of a call to its outcome.
 BEGINS_WITHIN_S: Final = 60.0
 WRITTEN_WITHIN_S: Final = 30.0
-LEASE_S: Final = 30.0
+LEASE_S: Final = 45.0
 MANY_PARTITIONS: Final = 6
 
 
@@ -139,9 +139,11 @@ class Run:
         self.replacing.append(asyncio.create_task(self._start_process()))
 
     async def stop(self) -> None:
-        await asyncio.gather(*self.replacing)
-        await asyncio.gather(*(process.stop() for process in self.senders))
-        await self.stages.stop()
+        try:
+            await asyncio.gather(*self.replacing)
+            await asyncio.gather(*(process.stop() for process in self.senders))
+        finally:
+            await self.stages.stop()
 
     # What is done -----------------------------------------------------------------------------------------------------
 

@@ -110,6 +110,9 @@ async def send_scene(
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         for name in ("AWS_ENDPOINT_URL_SESV2", "AWS_PROFILE", "AWS_ROLE_ARN"):
             patch.delenv(name, raising=False)
+        for name in ("HTTPS_PROXY", "ALL_PROXY"):
+            patch.delenv(name, raising=False)
+            patch.delenv(name.lower(), raising=False)
         logging.getLogger().addHandler(handler)
         thread.start()
         await admin.start()
@@ -175,6 +178,8 @@ async def place(scene: SendScene, *, partitions: int, lease_s: float) -> AsyncIt
         unreadable_key=KEY.decode(),
         relay_slot=name,
         sender_lease_s=lease_s,
+        # A connection to this machine takes long only where the machine is busy, which is no fault of the row.
+        sender_connect_timeout_s=15.0,
         scheduler_interval_s=0.2,
         provider_list=False,
         sns_topics=(TOPIC,),

@@ -15,7 +15,7 @@ from tests.cases.conftest import on_a_loop
 from tests.cases.send_run import running
 from tests.cases.send_scene import SendScene, send_scene
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("ses_send")]
+pytestmark = pytest.mark.servers
 OPTIONAL = {"Headers", "Attachments", "TenantName", "EndpointId"}
 VARIANT: dict[str, Any] = {
     "name": "C25",

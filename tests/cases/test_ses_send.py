@@ -5,8 +5,8 @@ import pytest
 from tests.cases.conftest import RunSend
 from tests.cases.loading import Group, folder, groups, read_folder
 
-# One group of xdist, since its variants run side by side already.
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("ses_send")]
+# What a test waits for is the whole module's work, since all variants begin with the first one.
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 GROUPS = groups(read_folder(folder()), "ses_send")
 
 
