@@ -219,11 +219,13 @@ class Rig:
         max_in_flight: int = 32,
         lease_s: float = 20.0,
         read_timeout_s: float = 5.0,
+        connect_timeout_s: float = 1.0,
         drain_s: float = 20.0,
         staleness_s: float = 30.0,
         intervals: ProbeIntervals = PROBE_INTERVALS,
         journal: Path | None = None,
         attachments: AttachmentFiles | None = None,
+        bulk: bool = False,
     ) -> Sender:
         pool = Database(self.dsn, pool_size=5, timeout_s=5, name="sender", server_settings=PLANNER)
         store = outbox(pool) if outbox else OutboxStore(pool, max_attempts=5)
@@ -233,13 +235,16 @@ class Rig:
                 configuration_set="mailstreams",
                 max_in_flight=max_in_flight,
                 lease_s=lease_s,
-                call_s=read_timeout_s + 1.0,
+                call_s=read_timeout_s + connect_timeout_s,
                 drain_s=drain_s,
                 intervals=intervals,
+                bulk=bulk,
             ),
             outbox=store,
             provider=SesApi(
-                max_in_flight=max_in_flight, connect_timeout_s=1.0, read_timeout_s=read_timeout_s
+                max_in_flight=max_in_flight,
+                connect_timeout_s=connect_timeout_s,
+                read_timeout_s=read_timeout_s,
             ),
             pointers=KafkaPointers(self.bootstrap_servers, self.topics, client_id="sender"),
             suppressions=SuppressionTable(
