@@ -5,7 +5,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -71,7 +71,9 @@ class State:
 
     def write(self, folder: Path) -> None:
         draft = folder / "state.json.draft"
-        draft.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        # asdict() makes nonsense of a Counter.
+        fields_now = {f.name: getattr(self, f.name) for f in fields(self)}
+        draft.write_text(json.dumps(fields_now, indent=1), encoding="utf-8")
         draft.rename(folder / "state.json")
 
     @classmethod

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crash.campaign import State
 from crash.scenario import Disturbance, Scenario, disturbances_of
 from crash.shrinking import shrink
 from crash.verdict import (
@@ -183,3 +185,13 @@ async def test_shrinking_stops_when_its_tries_are_used_up() -> None:
     scenario = Scenario(seed=1, number=0, messages=10_000, per_second=100.0)
     assert await shrink(scenario.with_disturbances(many), fails, tries=7) is not None
     assert tried == 7
+
+
+def test_counts_add_up_over_runs_in_a_folder(tmp_path: Path) -> None:
+    assert State.read(tmp_path) is None
+    state = State(seed=3, kills=7, next_round=2)
+    state.numbers["messages"] = 100
+    state.points["sender: after claim"] = 5
+    state.commits["0123456789ab"] = 7
+    state.write(tmp_path)
+    assert State.read(tmp_path) == state
