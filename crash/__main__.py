@@ -66,6 +66,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 async def _run(options: argparse.Namespace, scratch: Path) -> int:
     if unknown := set(_names(options)) - MUTATIONS.keys():
         raise NotWorking(f"there is no mutation {min(unknown)!r}: {', '.join(MUTATIONS)}")
+    if options.mutation is None and options.replay is None:
+        state = _state(options, options.resume)
+        if _goal(options).reached(state):
+            print(json.dumps(state.last_line))
+            return 0 if state.holds else 1
     print("starting PostgreSQL and Kafka", flush=True)
     async with servers(scratch) as (started, port):
         if options.mutation is not None:
@@ -81,13 +86,12 @@ async def _run(options: argparse.Namespace, scratch: Path) -> int:
 async def _campaign(options: argparse.Namespace, started: LocalServers, port: int) -> int:
     folder: Path | None = options.resume
     state = _state(options, folder)
-    goal = Goal(messages=options.messages, kills=options.kills, minutes=options.minutes)
     print(f"seed {state.seed}, round {state.next_round}, commit {commit_of_code()}", flush=True)
     async with system(started, port, name="crash") as made:
         broken = await run_campaign(
             Rounds(made),
             state,
-            goal,
+            _goal(options),
             per_second=options.per_second,
             mix=Mix(),
             told=_progress,
@@ -165,6 +169,10 @@ async def _shorten(
 
 
 # Telling --------------------------------------------------------------------------------------------------------------
+
+
+def _goal(options: argparse.Namespace) -> Goal:
+    return Goal(messages=options.messages, kills=options.kills, minutes=options.minutes)
 
 
 def _names(options: argparse.Namespace) -> list[str]:

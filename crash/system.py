@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -118,8 +119,8 @@ class System:
         await asyncio.gather(self.workers.start(), self.proxies.start())
         await self.proxies.link("kafka", self._kafka_port, [self.servers.kafka.proxied_port])
         sns = self._ports.claim(server="the subscriber of SNS")
-        await self._start_simulator(sns)
-        await self._make_environments(sns)
+        await self._start_simulator()
+        endpoints = await self._make_environments(sns)
         await self._migrate()
         self.pool = await asyncpg.create_pool(self.dsn, min_size=0, max_size=10, command_timeout=20)
         await self.database.execute(_AUDIT.read_text(encoding="utf-8"))
@@ -127,7 +128,7 @@ class System:
             self.start_replica(replica)
         await self.control("rules", rules=_RULES, seed=self.name)
         await self.control("events", **_EVENTS)
-        await self._until_subscribed()
+        await self._subscribe(sns, endpoints)
 
     async def stop(self) -> None:
         """Ends everything at once."""
@@ -143,7 +144,7 @@ class System:
             await asyncio.to_thread(self.servers.postgres.drop_database, self.name)
         self._ports.release()
 
-    async def _start_simulator(self, sns: int) -> None:
+    async def _start_simulator(self) -> None:
         ready = self.directory / "simulator.json"
         ready.unlink(missing_ok=True)
         options = ["--port", "0", "--ready-file", str(ready), "--rate", "2000"]
@@ -159,10 +160,9 @@ class System:
                 raise NotWorking(f"the simulator ended: see {self.directory / 'simulator.log'}")
             await asyncio.sleep(0.05)
         self._url = json.loads(ready.read_text(encoding="utf-8"))["url"]
-        policy = {"DeliveryPolicy": {"healthyRetryPolicy": _RETRIES}}
-        await self.control("subscriptions", endpoint=sns_endpoint(sns), attributes=policy)
 
-    async def _make_environments(self, sns: int) -> None:
+    async def _make_environments(self, sns: int) -> list[int]:
+        """Makes the links too; the ports where events listens."""
         postgres = self.servers.postgres.dsn
         common = {
             "PATH": os.environ.get("PATH", ""),
@@ -193,6 +193,7 @@ class System:
                 own["MAILSTREAMS_EVENTS_PORT"] = str(endpoints[-1])
             self._environments[replica] = common | own
         await self.proxies.link("sns", sns, endpoints)
+        return endpoints
 
     async def _link(self, name: str, target: int) -> int:
         port = self._ports.claim(server=name)
@@ -208,14 +209,23 @@ class System:
         ):
             raise NotWorking(f"mailstreams migrate failed: see {log}")
 
-    async def _until_subscribed(self) -> None:
+    async def _subscribe(self, sns: int, endpoints: Sequence[int]) -> None:
+        """Once somebody listens: each question that is not answered is asked again, and answering costs a client of AWS."""
+        await self._until(lambda: asyncio.to_thread(_all_listen, endpoints), "events to listen")
+        await self.control("subscriptions", endpoint=sns_endpoint(sns))
+        await self._until(self._subscribed, "SNS's subscription to be confirmed")
+        await asyncio.to_thread(_set_delivery_policy, self._url)
+
+    async def _subscribed(self) -> bool:
+        state = await self.simulator_state()
+        return any(s["state"] == "confirmed" for s in state["subscriptions"])
+
+    @staticmethod
+    async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
-        while True:
-            state = await self.simulator_state()
-            if any(s["state"] == "confirmed" for s in state["subscriptions"]):
-                return
+        while not await condition():
             if asyncio.get_running_loop().time() > deadline:
-                raise NotWorking("SNS's subscription was not confirmed")
+                raise NotWorking(f"waited {_PATIENCE_S:g} s for {what}")
             await asyncio.sleep(0.1)
 
     # Replicas -----------------------------------------------------------------------------------------------------
@@ -261,6 +271,33 @@ class System:
         if self._http is None:
             raise NotWorking("the system is not started")
         return self._http
+
+
+def _all_listen(ports: Sequence[int]) -> bool:
+    for port in ports:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+        except OSError:
+            return False
+    return True
+
+
+def _set_delivery_policy(simulator_url: str) -> None:
+    import boto3
+
+    client = boto3.client(
+        "sns",
+        endpoint_url=simulator_url,
+        region_name="eu-central-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    for subscription in client.list_subscriptions()["Subscriptions"]:
+        client.set_subscription_attributes(
+            SubscriptionArn=subscription["SubscriptionArn"],
+            AttributeName="DeliveryPolicy",
+            AttributeValue=json.dumps({"healthyRetryPolicy": _RETRIES}),
+        )
 
 
 def _port(url: str) -> int:
