@@ -1,5 +1,6 @@
 """What goes on beside a scenario: an application that commits steadily, and somebody who watches progress, liveness and readiness."""
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -13,6 +14,8 @@ import psycopg
 
 from demo.system import get
 from tests.scenarios.scene import SETTLED, Scene
+
+log = logging.getLogger(__name__)
 
 PER_SECOND: Final = 50
 TICK_S: Final = 0.1
@@ -128,11 +131,12 @@ class Watch(_Beside):
         if not self._scene.alive(name):
             why = f"it has ended: {self._scene.last_words(name)}"
         elif get(self._scene.url(name, "/health/live"))[0] == 503:
-            why = "its liveness failed"
-            self._scene.kill(name)
+            why = f"its liveness failed: {self._scene.missing(name)}"
+            self._scene.stop(name)  # as an orchestrator does: it may drain, then it is killed
         else:
             return
         self.restarts.append(Restart(name=name, why=why))
+        log.warning("started again: %s, since %s", name, why)
         self._scene.run(name)
         self.excused()
 

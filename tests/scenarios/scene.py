@@ -206,7 +206,7 @@ class Scene(System):
                 timeout_s=timeout_s,
             )
         except NotWorking as error:
-            raise NotWorking(f"{error}: they are {dict(self.states(ids))}") from None
+            raise NotWorking(f"{error}: they are {self._told_of(ids)}") from None
 
     def wait_settled_after_kills(self, ids: Sequence[str], timeout_s: float) -> None:
         """Until all are submitted, but those that a killed process had claimed and SES never took: these stay ambiguous."""
@@ -224,7 +224,19 @@ class Scene(System):
         try:
             self.wait_for(settled, f"{len(ids)} rows to be settled", timeout_s=timeout_s)
         except NotWorking as error:
-            raise NotWorking(f"{error}: they are {dict(self.states(ids))}") from None
+            raise NotWorking(f"{error}: they are {self._told_of(ids)}") from None
+
+    def _told_of(self, ids: Sequence[str]) -> str:
+        """Their states, and of those that are not submitted what is known."""
+        others = self.rows(
+            "SELECT o.id::text, o.state, o.reason, o.attempts, a.outcome, a.error_class, a.started, a.finished "
+            "FROM email_outbox o LEFT JOIN email_attempt a ON a.outbox_id = o.id "
+            "WHERE o.id = ANY (%s::uuid[]) AND o.state <> 'submitted' ORDER BY o.id LIMIT 5",
+            list(ids),
+        )
+        times = self.accepted()
+        told = [f"{row}, accepted {times[row[0]]} times" for row in others]
+        return f"{dict(self.states(ids))}; {told}"
 
     def key(self, address: str) -> str:
         return str(self.value("SELECT recipient_key(%s)", address))
