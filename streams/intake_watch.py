@@ -1,5 +1,6 @@
 """What a stage of the intake tells of its own watch, so that the silence about a call can be known to be one."""
 
+import asyncio
 import logging
 from typing import Final
 
@@ -20,6 +21,8 @@ class IntakeWatch:
         self._log = watch_log
         self._stage = stage
         self._trouble: str | None = None
+        self._ended = False
+        self._writing = asyncio.Lock()
         for outcome in ("written", "failed"):
             metrics.INTAKE_REPORTS.labels(stage=stage, outcome=outcome)
 
@@ -29,13 +32,17 @@ class IntakeWatch:
 
     async def report(self) -> float:
         """A duty of the stage."""
-        await self._write(ended=False)
+        async with self._writing:
+            if not self._ended:
+                await self._write(ended=False)
         return REPORT_EVERY_S
 
     async def stop(self) -> None:
         """The last report; after it nothing is taken in."""
-        await self._write(ended=True)
-        await self._log.stop()
+        async with self._writing:
+            self._ended = True
+            await self._write(ended=True)
+            await self._log.stop()
 
     async def _write(self, *, ended: bool) -> None:
         told, self._trouble = self._trouble, None

@@ -78,13 +78,18 @@ class Database:
         self._timeout_s = timeout_s
         self._name = name
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        # Two starts at once would make two pools, and a stop beside a start would leave one.
+        self._changing = asyncio.Lock()
 
     async def start(self) -> None:
-        """Connects; safe to call again after stop()."""
-        if self._pool is not None:
-            return
+        """Connects; safe to call again after stop(), and beside another start() or stop()."""
+        async with self._changing:
+            if self._pool is None:
+                self._pool = await self._connected()
+
+    async def _connected(self) -> asyncpg.Pool[asyncpg.Record]:
         async with _translated():
-            self._pool = await asyncpg.create_pool(
+            return await asyncpg.create_pool(
                 self._dsn,
                 min_size=1,
                 max_size=self._pool_size,
@@ -104,13 +109,14 @@ class Database:
             )
 
     async def stop(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            await asyncio.wait_for(pool.close(), self._timeout_s)
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            pool.terminate()
+        async with self._changing:
+            pool, self._pool = self._pool, None
+            if pool is None:
+                return
+            try:
+                await asyncio.wait_for(pool.close(), self._timeout_s)
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                pool.terminate()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -62,13 +62,28 @@ def on_a_loop(opened: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
 
 @pytest.fixture(scope="module")
 def run_http(
-    servers: devservers.Servers, tmp_path_factory: pytest.TempPathFactory, request: Any
+    servers: devservers.Servers,
+    template_database: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: Any,
 ) -> Iterator[RunHttp]:
     """Runs a group of sns_http variants: the reports of what failed, and the names of what was skipped."""
-    topics = Topics(prefix=f"cases-http-{request.module.__name__}-{os.getpid()}.")
-    opened = scene(servers, topics, tmp_path_factory.mktemp("authority"))
-    with on_a_loop(opened) as (runner, made):
-        yield lambda group: runner.run(run_group(made, group))
+    module = request.module.__name__.rpartition(".")[2]
+    topics = Topics(prefix=f"cases-http-{module}-{os.getpid()}.")
+    with _database(servers, f"cases_http_{module}_{os.getpid()}", template_database) as dsn:
+        opened = scene(servers, topics, tmp_path_factory.mktemp("authority"), postgres_dsn=dsn)
+        with on_a_loop(opened) as (runner, made):
+            yield lambda group: runner.run(run_group(made, group))
+
+
+@contextmanager
+def _database(servers: devservers.Servers, name: str, template: str) -> Iterator[str]:
+    """A database for as long as it is needed."""
+    dsn = servers.postgres.create_database(name, template=template)
+    try:
+        yield dsn
+    finally:
+        servers.postgres.drop_database(name)
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +95,11 @@ def run_event(
 ) -> Iterator[RunEvent]:
     """Runs a ses_event variant: the reports of the orders in which it failed."""
     module = request.module.__name__.rpartition(".")[2]
-    name = f"cases_{module}_{os.getpid()}"
-    dsn = servers.postgres.create_database(name, template=template_database)
-    try:
-        topics = Topics(prefix=f"cases-event-{module}-{os.getpid()}.")
+    topics = Topics(prefix=f"cases-event-{module}-{os.getpid()}.")
+    with _database(servers, f"cases_{module}_{os.getpid()}", template_database) as dsn:
         opened = folding(servers, topics, tmp_path_factory.mktemp("authority"), dsn)
         with on_a_loop(opened) as (runner, made):
             yield lambda group: runner.run(run_variant(made, group))
-    finally:
-        servers.postgres.drop_database(name)
 
 
 @pytest.fixture(scope="module")
