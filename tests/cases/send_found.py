@@ -21,7 +21,7 @@ class Found:
     calls: Sequence[Call]
     pauses: set[str]
     leases: Mapping[str, float]
-    next_try: datetime | None
+    tries: Sequence[datetime]
     refused: BadMessage | None
     dead_letters: Mapping[UUID, str]
 
@@ -51,9 +51,9 @@ class Found:
     def retry_after_s(self) -> float | None:
         """From the end of the first call that failed to the time set for the next."""
         failed = [a for _, a in self.paired() if a is not None and a.outcome != "accepted"]
-        if not failed or self.next_try is None:
-            return None
-        return (self.next_try - failed[0].finished).total_seconds()
+        # Before it the row may have waited for other reasons.
+        later = [at for at in self.tries if failed and at > failed[0].finished]
+        return (min(later) - failed[0].finished).total_seconds() if later else None
 
 
 def most_in_window(accepted: Sequence[tuple[float, int]], seconds: float) -> int:

@@ -23,24 +23,31 @@ class SenderProcess:
     """A sender that can be killed. port: by which its calls come in."""
 
     number: int
+    instance: int
     port: int
     log: Path
     process: asyncio.subprocess.Process
     is_ended_by_us: bool = False
 
     @classmethod
-    async def start(cls, of: Place, *, number: int, port: int, gate: int) -> "SenderProcess":
+    async def start(
+        cls, of: Place, *, number: int, instance: int, port: int, gate: int
+    ) -> "SenderProcess":
+        """One that takes another's place is the same instance, and reads the journal of its calls."""
         log = of.scene.directory / f"sender-{of.number}-{number}.log"
+        journal = of.scene.directory / f"sender-{of.number}-{instance}.journal"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tests.cases.sender_process", str(gate)),
                 *sorted(of.scene.outside),
-                env=os.environ | environment(of.settings),
+                env=os.environ
+                | environment(of.settings)
+                | {"MAILSTREAMS_SENDER_JOURNAL": str(journal)},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
             )
-        return cls(number=number, port=port, log=log, process=process)
+        return cls(number=number, instance=instance, port=port, log=log, process=process)
 
     @property
     def lines(self) -> list[str]:

@@ -69,8 +69,8 @@ class Run:
     async def start(self) -> None:
         await self.stages.start(("scheduler", "relay"), self.route)
         if needs_processes(self.variant):
-            for _ in range(self.variant.get("senders", 1)):
-                await self._start_process()
+            for instance in range(self.variant.get("senders", 1)):
+                await self._start_process(instance)
             await self._until(self._processes_are_ready, "the senders are not ready")
             return
         port = await self._in_thread(self.fake.open)
@@ -79,11 +79,11 @@ class Run:
         await self._until(lambda: not sender.health.missing(), "the sender is not ready")
         self.route.refused = way.refused
 
-    async def _start_process(self) -> None:
+    async def _start_process(self, instance: int) -> None:
         port = await self._in_thread(self.fake.open)
         gate = await self._in_thread(lambda: self.fake.open_gate(self._gate(port)))
         process = await SenderProcess.start(
-            self.place, number=len(self.senders), port=port, gate=gate
+            self.place, number=len(self.senders), instance=instance, port=port, gate=gate
         )
         self.senders.append(process)
 
@@ -131,12 +131,12 @@ class Run:
                 return
             [caller] = [process for process in self.senders if process.port == port]
             caller.signal(getattr(signal, wanted["signal"]))
-            loop.call_soon_threadsafe(self._replace)
+            loop.call_soon_threadsafe(self._replace, caller.instance)
 
         return on_accepted
 
-    def _replace(self) -> None:
-        self.replacing.append(asyncio.create_task(self._start_process()))
+    def _replace(self, instance: int) -> None:
+        self.replacing.append(asyncio.create_task(self._start_process(instance)))
 
     async def stop(self) -> None:
         try:
@@ -201,7 +201,7 @@ class Run:
             calls=calls,
             pauses=set(self.state.pauses),
             leases=dict(self.state.leases),
-            next_try=await self.state.next_try(rows[0].id) if rows else None,
+            tries=await self.state.tries(rows[0].id) if rows else [],
             refused=None,
             dead_letters=await self.state.reasons(),
         )

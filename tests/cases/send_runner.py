@@ -62,7 +62,7 @@ def _nothing_inserted(variant: Variant, refused: BadMessage) -> list[Difference]
         calls=[],
         pauses=set(),
         leases={},
-        next_try=None,
+        tries=[],
         refused=refused,
         dead_letters={},
     )

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from streams.adapters.postgres import Database
-from tests.integration.outbox_rows import execute, fetch
+from tests.integration.outbox_rows import fetch
 
 SETTLED: Final = frozenset(
     {"submitted", "failed", "ambiguous", "suppressed", "expired", "cancelled"}
@@ -87,19 +87,15 @@ class SendState:
             for row in found
         ]
 
-    async def next_try(self, outbox_id: UUID) -> datetime | None:
-        """When the row was to be looked at again after its first attempt: in the pointer that this led to, else it waits."""
-        pointers = await fetch(
+    async def tries(self, outbox_id: UUID) -> list[datetime]:
+        """When the row was or is to be looked at: in its pointers, and where it waits now."""
+        found = await fetch(
             self.database,
-            "SELECT payload->>'due' AS due FROM outbox_feed WHERE type = 'pointer' AND payload->>'id' = $1 ORDER BY seq",
-            str(outbox_id),
+            "SELECT (payload->>'due')::timestamptz AS due FROM outbox_feed WHERE type = 'pointer' AND payload->>'id' = $1::uuid::text "
+            "UNION SELECT due FROM email_due WHERE id = $1 ORDER BY due",
+            outbox_id,
         )
-        if len(pointers) > 1:
-            return datetime.fromisoformat(pointers[1]["due"])
-        found: datetime | None = await execute(
-            self.database, "SELECT due FROM email_due WHERE id = $1", outbox_id
-        )
-        return found
+        return [row["due"] for row in found]
 
     async def suppressed(self) -> set[str]:
         """Keys of recipients that transactional mail does not reach now."""

@@ -159,7 +159,7 @@ def found(**fields: Any) -> Found:
         "calls": [call()],
         "pauses": set(),
         "leases": {},
-        "next_try": None,
+        "tries": [],
         "refused": None,
         "dead_letters": {},
     }
@@ -235,10 +235,11 @@ def test_every_pause_that_was_seen_has_to_be_allowed() -> None:
 
 def test_retry_after_counts_from_the_end_of_the_first_call_that_failed() -> None:
     failed = attempt("a1", "retry")
-    seen = found(attempts=[failed], next_try=failed.finished + timedelta(seconds=2))
+    before, after = (failed.finished + timedelta(seconds=s) for s in (-1, 2))
+    seen = found(attempts=[failed], tries=[before, after])
     assert keys({"retry_after_s": [1.5, 2.5]}, seen) == []
     assert keys({"retry_after_s": [0, 1]}, seen) == ["retry_after_s"]
-    assert keys({"retry_after_s": [0, 9]}, dataclasses.replace(seen, next_try=None)) == [
+    assert keys({"retry_after_s": [0, 9]}, dataclasses.replace(seen, tries=[before])) == [
         "retry_after_s"
     ]
 
