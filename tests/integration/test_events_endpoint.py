@@ -509,6 +509,7 @@ async def test_a_call_that_fails_is_made_once_and_tells_no_token(
         calls.append(request.path)
         return web.Response(status=status, text=f"<x>{await request.text()}</x>")
 
+    monkeypatch.setattr(sns_adapter, "CONFIRM_TIMEOUT_S", 60.0)  # a busy machine
     async with serving(serve) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_SNS", url)
         with pytest.raises(Unavailable) as raised:

@@ -88,12 +88,14 @@ async def test_a_refusal_is_unavailable_and_not_repeated(
 
 
 async def test_a_server_that_does_not_answer_is_unavailable(
-    ses: FakeSes, account: SesAccount, monkeypatch: pytest.MonkeyPatch
+    ses: FakeSes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ses_account, "READ_TIMEOUT_S", 0.2)
     ses.delay_s = 2.0
+    account = SesAccount()
     with pytest.raises(Unavailable, match="GetAccount fails"):
         await account.read()
+    await account.stop()
     assert ses.asked == 1
 
 
