@@ -25,12 +25,10 @@ MB: Final = 1024 * 1024
 
 @contextmanager
 def under_way(scene: Scene, count: int) -> Iterator[list[str]]:
-    """So many calls that SES has taken and not answered while the block runs; the answers and events come at its end."""
+    """So many mails while the block runs, of which SES has taken some and answered none; answers and events come at its end."""
     scene.control("hold", answers=True, events=True)
     ids = scene.commit(f"held-{n}@example.com" for n in range(count))
-    scene.wait_for(
-        lambda: scene.simulator_state()["held"] == count, "calls under way", timeout_s=60
-    )
+    scene.wait_for(lambda: scene.simulator_state()["held"] > 0, "calls under way", timeout_s=60)
     yield ids
     scene.control("hold", answers=False, events=False)
 
