@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cases.loading import OWN_DATA, groups, nothing_to_run, read_file, read_folder
+from tests.cases.scenarios import covering_test
 
 Case = dict[str, Any]
 Change = Callable[[Case], object]
@@ -327,3 +328,10 @@ def test_a_file_that_is_wrong_does_not_hide_the_others(tmp_path: Path) -> None:
         "B[-2h]",
         "B[+10min]",
     ]
+
+
+def test_a_case_told_in_prose_names_its_test() -> None:
+    found = covering_test("C25")
+    assert found is not None
+    assert found.startswith("tests/cases/test_c25_old_sdk.py::test_c25_")
+    assert covering_test("Z99") is None
