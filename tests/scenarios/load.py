@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ TICK_S: Final = 0.1
 LOOK_S: Final = 0.5
 
 
-class _Beside:
+class _Beside(ABC):
     """Something that runs in a thread for the length of a block; what it raised is raised at its end."""
 
     def __init__(self) -> None:
@@ -55,8 +56,9 @@ class _Beside:
         except BaseException as error:  # noqa: BLE001 raised again by the test's thread
             self._error = error
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """What goes on until _stopping is set."""
 
 
 class Application(_Beside):
