@@ -21,6 +21,8 @@ from streams.runtime import metrics
 from streams.sending.bulk_gate import DENIED_S, BulkGate
 from streams.sending.bulk_groups import common_slot, grouped
 from streams.sending.circuit import Circuit
+from streams.sending.first_byte import FirstByte
+from streams.sending.judging import Judging
 from streams.sending.last_look import LONGEST_HOLD_S, Look
 from streams.sending.signing import Requests
 from streams.sending.work import Work
@@ -48,6 +50,8 @@ class BulkCalls:
         calls: "Calls",
         *,
         requests: Requests,
+        judging: Judging,
+        first_byte: FirstByte,
         provider: EmailProvider,
         circuit: Circuit,
         call_s: float,
@@ -55,6 +59,8 @@ class BulkCalls:
         self.gate = BulkGate()
         self._calls = calls
         self._requests = requests
+        self._judging = judging
+        self._first_byte = first_byte
         self._provider = provider
         self._circuit = circuit
         self._call_s = call_s
@@ -105,7 +111,7 @@ class BulkCalls:
         signed = await self._requests.sign_bulk(entries[0].shared, entries)
         if isinstance(signed, Fault):
             for work in works:
-                self._calls.judge(work, signed, datetime.now(UTC))
+                self._judging.judge(work, signed, datetime.now(UTC))
             return
         await self._call(works, signed)
 
@@ -134,12 +140,12 @@ class BulkCalls:
 
     def _begin(self, works: Sequence[Work], started: datetime) -> None:
         """Right before the first byte: all are looked at, then all are noted. What it raises keeps the call from being made."""
-        looks = [(work, self._calls.first_byte_look(work)) for work in works]
+        looks = [(work, self._first_byte.look(work)) for work in works]
         refused = [(work, look) for work, look in looks if look is not Look.GO]
         if refused:
             raise NotAllBegun(refused)
         for work in works:
-            self._calls.note_begin(work, started)
+            self._first_byte.note(work, started)
         for work in works:
             work.begin()
 
@@ -169,10 +175,10 @@ class BulkCalls:
     def _judge_entry(self, work: Work, answer: Answer, started: datetime) -> OutcomeKind:
         email = work.email
         meant = meaning(answer, sender=email.sender, addresses=email.addresses)
-        self._calls.learn_stops(email, meant)
+        self._judging.learn_stops(email, meant)
         if meant.row.kind is OutcomeKind.THROTTLED:
             self.gate.close("throttled")
-        self._calls.conclude(work, answer, meant, started, waits_s=_retry_s())
+        self._judging.conclude(work, answer, meant, started, waits_s=_retry_s())
         return meant.row.kind
 
     def _judge_whole(
@@ -185,7 +191,7 @@ class BulkCalls:
         meant, result, waits_s = self._learn_whole(works, meant, begun=begun)
         metrics.SENDER_BULK_CALLS.labels(result=result).inc()
         for work in works:
-            self._calls.conclude(work, seen, meant, started, waits_s=waits_s)
+            self._judging.conclude(work, seen, meant, started, waits_s=waits_s)
 
     def _learn_whole(
         self, works: Sequence[Work], meant: Meaning, *, begun: float
@@ -194,7 +200,7 @@ class BulkCalls:
         row, first = meant.row, works[0].email
         is_unwritten = row.name in UNREACHED
         if is_unwritten or row.kind is OutcomeKind.UNKNOWN:
-            self._calls.learn_stops(first, meant)
+            self._judging.learn_stops(first, meant)
             self._circuit.failed(first.id, reason=row.reason, is_unwritten=is_unwritten)
             self.gate.close(row.name)
             if not is_unwritten:
@@ -205,7 +211,7 @@ class BulkCalls:
             self.gate.close(row.name, at_least_s=DENIED_S if row.name == DENIED else 0.0)
             self.gate.leave_alone(work.email.id for work in works)
             return _each_alone(meant), "refused", 0.0
-        self._calls.learn_stops(first, meant)
+        self._judging.learn_stops(first, meant)
         if row.kind is OutcomeKind.THROTTLED:
             return meant, "throttled", self.gate.close(row.name)
         return meant, "refused", _retry_s()

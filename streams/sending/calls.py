@@ -2,36 +2,26 @@
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from streams.domain.attempts import Email, Outcome, OutcomeKind
-from streams.domain.backoff import throttle_delay_s
+from streams.domain.attempts import Outcome, Pause
 from streams.domain.errors import Unavailable
-from streams.domain.journal_records import Begin
-from streams.domain.outcomes import (
-    STALE_CREDENTIALS,
-    UNREACHED,
-    delay_of,
-    outcome_of_call,
-    pause_of,
-    released,
-    uncharged,
-)
+from streams.domain.outcomes import released
 from streams.domain.pacing import Pace
-from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed
-from streams.domain.ses_errors import Meaning, meaning
+from streams.domain.ses_answers import Fault, FaultKind, Missed
 from streams.domain.ses_tenants import SesTenants
 from streams.ports.attachments import AttachmentSource
 from streams.ports.sender import AttemptJournal, EmailProvider, SuppressionGuard
 from streams.runtime import metrics
 from streams.sending.bulk_calls import BulkCalls
 from streams.sending.circuit import Circuit
-from streams.sending.last_look import LONGEST_HOLD_S, Look, last_look, lease_clock
+from streams.sending.first_byte import FirstByte, NotBegun
+from streams.sending.judging import Judging
+from streams.sending.last_look import LONGEST_HOLD_S, Look, last_look
 from streams.sending.retrials import Retrials
 from streams.sending.signals import Signal
 from streams.sending.signing import Requests
@@ -43,14 +33,6 @@ log = logging.getLogger(__name__)
 # What fails before its call in a way that nobody foresaw is looked at again so late: it must not fill the process.
 FAULTY_S: Final = 60.0
 UNMARKED_S: Final = 5.0
-
-
-class NotBegun(Exception):
-    """The call must not begin, for this reason."""
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look)
-        self.look = look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +71,6 @@ class Calls:
         self._settings = settings
         self._provider = provider
         self._guard = guard
-        self._journal = journal
         self._circuit = circuit
         self._requests = Requests(
             provider=provider,
@@ -100,17 +81,25 @@ class Calls:
         )
         self._retrials = Retrials()
         self.trouble = Trouble()
+        self._judging = Judging(
+            provider=provider,
+            circuit=circuit,
+            retrials=self._retrials,
+            trouble=self.trouble,
+            end=self._end,
+        )
+        self._first_byte = FirstByte(guard=guard, journal=journal)
         self._work = work
         self._now = now
         # Of a bulk call all its messages.
         self._tasks: dict[asyncio.Task[None], list[Work]] = {}
         self._closing = False
-        self._throttled_until = 0.0
-        self._throttles = 0
         self._bulk = (
             BulkCalls(
                 self,
                 requests=self._requests,
+                judging=self._judging,
+                first_byte=self._first_byte,
                 provider=provider,
                 circuit=circuit,
                 call_s=settings.call_s,
@@ -133,7 +122,7 @@ class Calls:
     @property
     def backing_off_s(self) -> float:
         """SES throttled us: so long nothing new should be asked for."""
-        return max(self._throttled_until - time.monotonic(), 0.0)
+        return self._judging.backing_off_s
 
     def start(self, *works: Work) -> None:
         """Each on its own, or where they may share a call, together."""
@@ -222,9 +211,9 @@ class Calls:
         found = await self._requests.sign(work)
         match found:
             case Outcome():
-                self._end(work, found, None)
+                self._end(work, found)
             case Fault():
-                self.judge(work, found, datetime.now(UTC))
+                self._judging.judge(work, found, datetime.now(UTC))
             case signed:
                 work.call = signed
                 return True
@@ -241,33 +230,6 @@ class Calls:
             return Look.TRIED
         return look
 
-    def _begin(self, work: Work, started: datetime) -> None:
-        """Right before the first byte. What it raises keeps the call from being made."""
-        if (look := self.first_byte_look(work)) is not Look.GO:
-            raise NotBegun(look)
-        self.note_begin(work, started)
-        work.begin()
-
-    def first_byte_look(self, work: Work) -> Look:
-        """A connection was waited for since the last look, and suppressions may have come in."""
-        if lease_clock() > work.begin_by:
-            return Look.LEASE
-        email = work.email
-        hit = self._guard.hit(work.pointer.partition, email.recipient_key, email.tenant, email.lane)
-        return Look.GO if hit in (None, work.overruled) else Look.SUPPRESSED
-
-    def note_begin(self, work: Work, started: datetime) -> None:
-        """Unavailable: then no byte of the call may leave."""
-        email = work.email
-        self._journal.begun(
-            Begin(
-                attempt_id=email.attempt_id,
-                number=email.attempt,
-                started=started,
-                left_out=email.left_out,
-            )
-        )
-
     async def _call(self, work: Work) -> None:
         call = work.call
         if call is None:
@@ -278,7 +240,7 @@ class Calls:
                 call,
                 latest=work.slot.latest,
                 within_s=self._settings.call_s,
-                on_begin=lambda: self._begin(work, started),
+                on_begin=lambda: self._first_byte.begin(work, started),
             )
         except NotBegun as refused:
             self.release(work, refused.look)
@@ -290,7 +252,7 @@ class Calls:
             self.miss(work, late=True)
             return
         self.observe(work, started, begun)
-        self.judge(work, seen, started, begun=begun)
+        self._judging.judge(work, seen, started, begun=begun)
 
     def not_noted(self, works: Sequence[Work], error: Unavailable) -> None:
         """The beginning of their call could not be noted, so that it was not made."""
@@ -309,72 +271,9 @@ class Calls:
         late = (started - work.pointer.due).total_seconds()
         metrics.SENDER_CALL_LATENCY.observe(max(late, 0.0))
 
-    def judge(
-        self, work: Work, seen: Answer | Fault, started: datetime, *, begun: float | None = None
-    ) -> None:
-        """What its call ended with."""
-        email = work.email
-        meant = meaning(seen, sender=email.sender, addresses=email.addresses)
-        meant, waits_s = self._learn(work, meant, begun=begun)
-        self.conclude(work, seen, meant, started, waits_s=waits_s)
-
-    def conclude(
-        self, work: Work, seen: Answer | Fault, meant: Meaning, started: datetime, *, waits_s: float
-    ) -> None:
-        """Its outcome, by what was seen and what that means."""
-        email = work.email
-        outcome = outcome_of_call(
-            email,
-            seen,
-            meant,
-            started=started,
-            finished=datetime.now(UTC),
-            delay_s=delay_of(meant, waits_s=waits_s),
-        )
-        if outcome.error_class is not None:
-            metrics.SENDER_ERRORS.labels(error_class=outcome.error_class).inc()
-        self._end(work, outcome, meant)
-
-    def _learn(self, work: Work, meant: Meaning, *, begun: float | None) -> tuple[Meaning, float]:
-        """What the answer says beyond its message; the meaning that is written, and the wait until it is tried again."""
-        row, email = meant.row, work.email
-        self.learn_stops(email, meant)
-        is_unwritten = row.name in UNREACHED
-        if is_unwritten or row.kind is OutcomeKind.UNKNOWN:
-            charged = self._circuit.failed(email.id, reason=row.reason, is_unwritten=is_unwritten)
-            if is_unwritten:
-                return (meant if charged else uncharged(meant)), self._circuit.delay_s(
-                    email.attempt
-                )
-        elif begun is not None:
-            self._circuit.reached(begun=begun)
-        return meant, self._throttle(row.kind)
-
-    def learn_stops(self, email: Email, meant: Meaning) -> None:
-        """What the answer says of credentials, stops and trouble."""
-        row = meant.row
-        if row.name in STALE_CREDENTIALS:
-            self._provider.forget_credentials()
-        passed = row.kind in (OutcomeKind.ACCEPTED, OutcomeKind.PERMANENT)
-        pause = pause_of(email, meant)
-        self._retrials.learn(email, pause, passed=passed)
-        self.trouble.learn(email, meant, pause, unreached=row.name in UNREACHED)
-
-    def _throttle(self, kind: OutcomeKind) -> float:
-        """Slows down after a throttled answer, once an episode; how long a throttled message waits."""
-        throttling = self._throttled_until > time.monotonic()
-        if kind is OutcomeKind.ACCEPTED and not throttling:
-            self._throttles = 0
-        if kind is OutcomeKind.THROTTLED and not throttling:
-            self._throttles += 1
-            pause = throttle_delay_s(self._throttles, random.random())  # noqa: S311 jitter is no secret
-            self._throttled_until = time.monotonic() + pause
-        return throttle_delay_s(max(self._throttles, 1), random.random())  # noqa: S311 jitter is no secret
-
     # Ends -------------------------------------------------------------------------------------------------------------
 
-    def _end(self, work: Work, outcome: Outcome, meant: Meaning | None) -> None:
-        pause = None if meant is None else pause_of(work.email, meant)
+    def _end(self, work: Work, outcome: Outcome, pause: Pause | None = None) -> None:
         work.is_over = True
         self.done(Done(outcome=outcome, pointer=work.pointer, pause=pause))
 
@@ -386,7 +285,7 @@ class Calls:
         )
         self._unused(work)
         delay_s = self._retrials.delay_s if look is Look.TRIED else delay_s
-        self._end(work, released(work.email, finished=datetime.now(UTC), delay_s=delay_s), None)
+        self._end(work, released(work.email, finished=datetime.now(UTC), delay_s=delay_s))
 
     def _unused(self, work: Work) -> None:
         if work.is_probe:
@@ -422,6 +321,8 @@ class Calls:
                 exc_info=error,
             )
             if work.begun:
-                self.judge(work, Fault(kind=FaultKind.BROKEN, written=True), datetime.now(UTC))
+                self._judging.judge(
+                    work, Fault(kind=FaultKind.BROKEN, written=True), datetime.now(UTC)
+                )
             else:
                 self.release(work, Look.FAULTY, delay_s=FAULTY_S)

@@ -14,11 +14,9 @@ from streams.domain.pointers import Pointer
 from streams.domain.records import TopicPartition
 from streams.domain.templates import Content
 from streams.domain.topics import Lane
-from streams.sending.calls import Calls, CallSettings, NotBegun
-from streams.sending.circuit import Circuit
+from streams.sending.first_byte import FirstByte, NotBegun
 from streams.sending.last_look import Look, last_look, lease_clock
 from streams.sending.no_journal import NoJournal
-from streams.sending.signals import Signal
 from streams.sending.work import Work
 from tests.unit.test_sender_mail_content import EMAIL
 
@@ -79,22 +77,14 @@ async def test_expiry_counts_by_the_server_s_clock(server_is_ahead_s: float, loo
 
 async def test_a_call_whose_lease_is_over_when_its_connection_is_there_does_not_begin() -> None:
     """The last look was long ago: the process was frozen since."""
-    calls = Calls(
-        CallSettings(configuration_set="mailstreams", most=1, call_s=1.0),
-        provider=cast(Any, None),
-        guard=cast(Any, Unsuppressed()),
-        journal=NoJournal(),
-        circuit=Circuit(),
-        work=Signal(),
-        now=lambda: 0.0,
-    )
+    first_byte = FirstByte(guard=cast(Any, Unsuppressed()), journal=NoJournal())
     work = work_of(POINTER)
-    calls._begin(work, datetime.now(UTC))
+    first_byte.begin(work, datetime.now(UTC))
     assert work.begun
     late = work_of(POINTER)
     late.begin_by = lease_clock() - 0.001
     with pytest.raises(NotBegun) as refused:
-        calls._begin(late, datetime.now(UTC))
+        first_byte.begin(late, datetime.now(UTC))
     assert refused.value.look is Look.LEASE
     assert not late.begun
 
