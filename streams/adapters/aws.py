@@ -9,7 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 import aioboto3
 from aiobotocore.config import AioConfig
+from botocore.exceptions import BotoCoreError
 from botocore.httpsession import where
+from botocore.parsers import ResponseParserError
 from botocore.utils import get_environ_proxies
 
 from streams.domain.errors import Misconfigured
@@ -18,6 +20,17 @@ SES: Final = "sesv2"
 CONNECT_TIMEOUT_S: Final = 3.0
 NO_REGION: Final = (
     "no AWS region is set: set AWS_DEFAULT_REGION or AWS_REGION to that of your SES identities"
+)
+# What a call of botocore ends with that got no answer.
+NO_ANSWER: Final = (BotoCoreError, OSError, TimeoutError, ValueError)
+# The same for an answer that botocore cannot read: for JSON of another shape than it expects it has no error of its own.
+UNREADABLE_ANSWER: Final = (
+    ResponseParserError,
+    UnicodeDecodeError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    RecursionError,
 )
 # What AWS refuses credentials with that may have been replaced since they were read.
 REFUSED_CREDENTIALS: Final = frozenset(

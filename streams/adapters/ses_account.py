@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from streams.adapters.aws import SesClient
+from streams.adapters.aws import NO_ANSWER, UNREADABLE_ANSWER, SesClient
 from streams.domain.errors import Unavailable
 from streams.domain.sending_account import SendingAccount
 
@@ -23,14 +23,18 @@ class SesAccount:
         return self._client.region
 
     async def read(self) -> SendingAccount:
-        """Unavailable if SES does not answer or refuses us."""
+        """Unavailable if SES does not answer, refuses us, or answers what cannot be read."""
         try:
             answer = await (await self._client.connected()).get_account()
         except ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "unknown")
+            code = str(error.response.get("Error", {}).get("Code", "unknown"))
             await self._client.refused(code)
             raise Unavailable(f"SES: GetAccount is refused with {code}") from error
-        except (BotoCoreError, OSError, TimeoutError, ValueError) as error:
+        except UNREADABLE_ANSWER as error:
+            raise Unavailable(
+                f"SES: the answer to GetAccount cannot be read ({type(error).__name__}): check what answers at the endpoint"
+            ) from error
+        except NO_ANSWER as error:
             raise Unavailable(f"SES: GetAccount fails with {type(error).__name__}") from error
         return _account(answer)
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+from botocore.exceptions import ClientError, ParamValidationError
 
-from streams.adapters.aws import SesClient
+from streams.adapters.aws import NO_ANSWER, UNREADABLE_ANSWER, SesClient
 from streams.domain.errors import Unavailable
 from streams.domain.provider_list import Call, ListedAddress, ListPage, Outcome
 
@@ -70,7 +70,7 @@ class SesSuppressionList:
             return outcome
         except ParamValidationError:
             return Outcome.REFUSED
-        except (BotoCoreError, OSError, TimeoutError, ValueError) as error:
+        except (*UNREADABLE_ANSWER, *NO_ANSWER) as error:
             # Neither the text nor the cause: an address may stand in the URL that they quote.
             raise Unavailable(
                 f"SES: {call} of the suppression list fails with {type(error).__name__}"
@@ -103,6 +103,7 @@ def _page(answer: dict[str, Any]) -> ListPage:
                 updated=_time(entry.get("LastUpdateTime")),
             )
             for entry in answer.get("SuppressedDestinationSummaries") or ()
+            if entry is not None
         ],
         next_token=answer.get("NextToken") or None,
     )

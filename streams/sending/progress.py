@@ -61,7 +61,7 @@ class Progress:
         try:
             places = await self._feed.places()
         except Unavailable:
-            self._since.clear()
+            self._begin_anew()
             self._health.beat(DUTY)
             return LOOK_EVERY_S
         now = self._clock()
@@ -77,6 +77,13 @@ class Progress:
             )
             await self._feed.stop()
         return LOOK_EVERY_S
+
+    def _begin_anew(self) -> None:
+        """What stood still while Kafka could not be asked says nothing of the group."""
+        self._since.clear()
+        self._failing_since = None
+        if self._waiting_since is not None:
+            self._waiting_since = self._clock()
 
     def _still_for(self, places: Collection[Place], now: float) -> float:
         lanes = set(self._open_lanes())

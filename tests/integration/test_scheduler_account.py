@@ -1,9 +1,11 @@
 """GetAccount over HTTP: what is read, and what a server that misbehaves leads to."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -12,7 +14,14 @@ from streams.adapters import ses_account
 from streams.adapters.ses_account import SesAccount
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.sending_account import SendingAccount
+from streams.ports.scheduler import Schedule
 from streams.runtime.http import HttpServer
+from streams.scheduling.account_poll import AccountPoll
+
+UNREADABLE: list[str | bytes] = [
+    "null", "[]", "[1]", '"text"', "3", "true", '{"SendQuota": []}', '{"SendQuota": "fast"}', '{"SendQuota": 14}',
+    "[" * 100_000, b"\xff\xfe",
+]  # fmt: skip
 
 
 @dataclass
@@ -20,6 +29,7 @@ class FakeSes:
     """Answers GetAccount with what is set here."""
 
     body: Any = None
+    raw: str | bytes | None = None
     status: int = 200
     delay_s: float = 0.0
     asked: int = 0
@@ -29,6 +39,12 @@ class FakeSes:
         assert "Credential=" in request.headers["Authorization"]
         self.asked += 1
         await asyncio.sleep(self.delay_s)
+        if self.raw is not None:
+            return web.Response(
+                body=self.raw,
+                status=self.status,
+                headers={"Content-Type": "application/json", **self.headers},
+            )
         return web.json_response(self.body, status=self.status, headers=self.headers)
 
 
@@ -85,6 +101,51 @@ async def test_a_refusal_is_unavailable_and_not_repeated(
     with pytest.raises(Unavailable, match="GetAccount is refused with"):
         await account.read()
     assert ses.asked == 1
+
+
+async def test_an_answer_of_another_shape_is_unavailable(ses: FakeSes, account: SesAccount) -> None:
+    for status, raw in itertools.product([200, 400, 503], UNREADABLE):
+        ses.status, ses.raw = status, raw
+        with pytest.raises(Unavailable, match=r"GetAccount (cannot be read|is refused with)"):
+            await account.read()
+    ses.raw, ses.status, ses.body = None, 200, {"SendQuota": {"MaxSendRate": 14.0}}
+    assert (await account.read()).max_send_rate == 14.0
+
+
+@pytest.mark.parametrize(
+    "raw", ["null", "[]", '{"SendQuota": []}'], ids=["null", "a list", "a quota that is a list"]
+)
+async def test_an_answer_that_cannot_be_read_is_one_clear_line_and_the_rate_stays(
+    ses: FakeSes, account: SesAccount, raw: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule = MemorySchedule()
+    poll = AccountPoll(cast(Schedule, schedule), account, factor=1.0)
+    ses.body = {"SendQuota": {"MaxSendRate": 14.0}, "SendingEnabled": True}
+    await poll.read_account()
+    ses.raw = raw
+    await poll.read_account()
+    [line] = caplog.records
+    assert line.levelname == "WARNING"
+    assert line.getMessage() == "SES does not tell the sending rate, the last one stays"
+    assert line.__dict__["action"] == "account.unreachable"
+    assert "check what answers at the endpoint" in line.__dict__["error"]
+    assert schedule.rates == [14.0]
+
+
+class MemorySchedule:
+    """The duty is always ours."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+
+    async def take_duty(self, _: str, __: timedelta) -> bool:
+        return True
+
+    async def set_rate(self, _: str, rate: float) -> None:
+        self.rates.append(rate)
+
+    async def resume_account(self, _: str, **__: str) -> bool:
+        return False
 
 
 async def test_a_server_that_does_not_answer_is_unavailable(

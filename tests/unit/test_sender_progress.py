@@ -119,3 +119,19 @@ async def test_commits_that_fail_while_kafka_answers_are_a_standstill() -> None:
     scene.progress.commits(work=True)
     await scene.pass_(3)
     assert not scene.is_stuck()
+
+
+async def test_what_stood_still_during_an_outage_of_kafka_is_counted_from_its_end() -> None:
+    scene = Scene()
+    await scene.pass_(3)
+    scene.progress.commits(work=False)
+    scene.progress.assignment(known=False)
+    scene.feed.away = True
+    await scene.pass_(60)
+    scene.feed.away = False
+    scene.progress.commits(work=False)
+    await scene.pass_(REJOIN_AFTER_S - 5)
+    assert scene.feed.stopped == 0
+    assert not scene.is_stuck()
+    await scene.pass_(10)
+    assert scene.feed.stopped == 1
