@@ -1,9 +1,10 @@
 """Kafka through aiokafka: what every client of ours shares, and the topics."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -15,6 +16,8 @@ from streams.domain.topics import Topics
 from streams.runtime import metrics
 
 log = logging.getLogger(__name__)
+
+_GIVEN_UP_S: Final = 2.0
 
 
 @asynccontextmanager
@@ -29,6 +32,21 @@ async def kafka_errors() -> AsyncIterator[None]:
 def client_options(bootstrap_servers: str, client_id: str) -> dict[str, Any]:
     """The options that every aiokafka client of ours is made with."""
     return {"bootstrap_servers": bootstrap_servers, "client_id": client_id}
+
+
+async def undisturbed(start: Coroutine[Any, Any, None]) -> None:
+    """The start of a client of aiokafka. Cancelled, it would leave its first connection open: whoever gives up waits a little
+    for its end, and closes the client then."""
+    task = asyncio.create_task(start)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_GIVEN_UP_S)
+        raise
+    finally:
+        if not task.done():
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def create_topics(

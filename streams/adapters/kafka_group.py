@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of
+from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of, undisturbed
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.runtime import metrics
@@ -60,7 +60,7 @@ class GroupConsumer:
         )
         try:
             async with kafka_errors():
-                await consumer.start()
+                await undisturbed(consumer.start())
                 known = await consumer.topics()
             if self._topic not in known:
                 raise Misconfigured(

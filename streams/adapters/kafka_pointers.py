@@ -20,7 +20,7 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
-from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of
+from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of, undisturbed
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.domain.topics import Lane, Topics
@@ -97,7 +97,7 @@ class KafkaPointers:
         )
         try:
             async with kafka_errors():
-                await consumer.start()
+                await undisturbed(consumer.start())
                 await self._wait_for_topics(consumer)
                 listener = _Listener(on_revoked, on_assigned, instance)
                 consumer.subscribe(list(self._lanes), listener=listener)
@@ -239,7 +239,7 @@ class GroupInstance:
         )
         async with kafka_errors(), asyncio.timeout(_STOP_S):
             try:
-                await admin.start()
+                await undisturbed(admin.start())
                 answers = await admin.describe_consumer_groups([self._group])
             finally:
                 await admin.close()

@@ -7,7 +7,7 @@ from typing import Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from streams.adapters.kafka import client_options, kafka_errors
+from streams.adapters.kafka import client_options, kafka_errors, undisturbed
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ async def connected(
     )
     try:
         async with kafka_errors():
-            await asyncio.wait_for(producer.start(), timeout_s)
+            await asyncio.wait_for(undisturbed(producer.start()), timeout_s)
     except BaseException:
         await abandon(producer)
         raise

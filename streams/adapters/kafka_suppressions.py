@@ -17,7 +17,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from streams.adapters.kafka import client_options, kafka_errors
+from streams.adapters.kafka import client_options, kafka_errors, undisturbed
 from streams.adapters.kafka_log import read_columns
 from streams.domain.errors import Unavailable
 from streams.domain.suppressions import PartitionLost, Span, SuppressionPage
@@ -90,7 +90,7 @@ class KafkaSuppressions:
                 metadata_max_age_ms=10_000,
             )
             self._client = client
-            await client.bootstrap()
+            await undisturbed(client.bootstrap())
             await client.set_topics([self._topic])
         return self._client
 

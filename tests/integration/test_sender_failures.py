@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.protocol.metadata import MetadataRequest
 
 import devservers
 from streams.adapters.kafka import create_topics
+from streams.adapters.kafka_pointers import KafkaPointers
 from streams.adapters.migrations import migrate
 from streams.adapters.outbox_store import OutboxStore
 from streams.adapters.postgres import Database
@@ -128,6 +131,38 @@ async def test_stop_before_start_and_twice_is_harmless(rig: Rig) -> None:
     async with running(sender):
         await ready(sender)
     await sender.stop()
+
+
+async def test_stop_while_it_joins_the_group_leaves_no_connection_open(
+    servers: devservers.Servers, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[AIOKafkaConnection] = []
+    asked = asyncio.Event()
+    connect, send = AIOKafkaConnection.connect, AIOKafkaConnection.send
+
+    async def noted(connection: AIOKafkaConnection) -> Any:
+        made.append(connection)
+        return await connect(connection)
+
+    async def late(connection: AIOKafkaConnection, request: Any, **options: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            asked.set()
+            await asyncio.sleep(0.2)
+        return await send(connection, request, **options)
+
+    monkeypatch.setattr(AIOKafkaConnection, "connect", noted)
+    monkeypatch.setattr(AIOKafkaConnection, "send", late)
+    pointers = KafkaPointers(servers.kafka.bootstrap_servers, topics, client_id="sender")
+    joining = asyncio.create_task(pointers.start(on_revoked=ignored, on_assigned=ignored))
+    await asked.wait()
+    await stopped(joining)
+    await pointers.stop()
+    assert made
+    assert not any(connection.connected() for connection in made)
+
+
+async def ignored(_: frozenset[int]) -> None:
+    pass
 
 
 async def test_partitions_move_between_senders_and_nothing_is_sent_twice(rig: Rig) -> None:
