@@ -8,6 +8,7 @@ Not part of the wheel. Nothing it starts outlives the process that asked for it.
 
 from devservers.containers import running_in_containers
 from devservers.errors import DevServersError
+from devservers.places import memory_directory
 from devservers.run import running
 from devservers.servers import Servers
 from devservers.settings import ServerSettings, Source
@@ -17,6 +18,7 @@ __all__ = [
     "ServerSettings",
     "Servers",
     "Source",
+    "memory_directory",
     "running",
     "running_in_containers",
 ]

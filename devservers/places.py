@@ -17,11 +17,22 @@ from pathlib import Path
 
 from devservers.errors import DiskFull, PrerequisiteMissing, StartFailed
 from devservers.processes import Account
+from devservers.settings import DEV_RUNS
 
 NEEDED_FREE_BYTES = 1 << 30
 LINUX = sys.platform == "linux"
 LONG_LOG_BYTES = 10 << 20
 ROOT_CACHE = Path("/var/cache/mailstreams")
+MEMORY = Path("/dev/shm")  # noqa: S108 a directory of ours in it is checked for its owner
+ROOM_IN_MEMORY_BYTES = 8 << 30
+# Limit and use, as a container sees them: of control groups of version 2, and of version 1.
+CONTROL_GROUP_MEMORY = tuple(
+    (Path("/sys/fs/cgroup", limit), Path("/sys/fs/cgroup", used))
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    )
+)
 
 
 def postgres_account() -> Account | None:
@@ -75,6 +86,48 @@ def cache_directory(given: Path | None, account: Account | None) -> Path:
             f"The user {account.name if account else ''} may not enter {chosen}: choose another XDG_CACHE_HOME."
         )
     return chosen
+
+
+def runs_directory(given: Path | None, cache: Path, account: Account | None) -> Path:
+    """Where the data of single runs go, with room for them and open to `account`."""
+    if given is None:
+        return cache / "runs"
+    chosen = make_enterable(given.absolute())
+    if not may_enter(chosen, account):
+        raise PrerequisiteMissing(
+            f"The user {account.name if account else ''} may not enter {chosen}: choose another {DEV_RUNS}."
+        )
+    check_space(chosen)
+    return chosen
+
+
+def memory_directory(memory: Path = MEMORY, needed: int = ROOM_IN_MEMORY_BYTES) -> Path | None:
+    """A directory of this user's in memory for data that are thrown away, where there is plenty of it; else None.
+
+    Databases and topics that are made and dropped by the hundred cost ten times as much on a disk: ext4 looks at every inode
+    of the last seconds before it gives one out again.
+    """
+    place = memory / f"mailstreams-{os.geteuid()}"
+    try:
+        found = os.statvfs(memory)
+        if found.f_bavail * found.f_frsize < needed or found.f_flag & os.ST_NOEXEC:
+            return None
+        if min(_available_bytes()) < needed:
+            return None
+        make_enterable(place)
+        return place if place.stat().st_uid == os.geteuid() and not place.is_symlink() else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _available_bytes() -> list[int]:
+    """Memory that may be used, by the machine and by the control group that this process is in."""
+    machine = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    found = [int(machine["MemAvailable"].split()[0]) << 10]
+    for limit, used in CONTROL_GROUP_MEMORY:
+        if limit.exists() and (text := limit.read_text().strip()) != "max":
+            found.append(int(text) - int(used.read_text()))
+    return found
 
 
 def make_enterable(directory: Path) -> Path:

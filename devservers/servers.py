@@ -16,6 +16,7 @@ from devservers.places import (
     check_space,
     make_enterable,
     postgres_account,
+    runs_directory,
     start_log,
 )
 from devservers.ports import Ports
@@ -130,7 +131,7 @@ class Servers:
         account = postgres_account() if wants_postgres else None
         cache = cache_directory(settings.cache_directory, account)
         check_space(cache)
-        self._run = RunDirectory.create(cache / "runs")
+        self._run = RunDirectory.create(runs_directory(settings.runs_directory, cache, account))
         self._ports = Ports(cache / "ports")
         scratch = self._run.path
         data = scratch if settings.data_directory is None else self._hold(settings.data_directory)

@@ -15,6 +15,7 @@ KAFKA_BOOTSTRAP_SERVERS = "MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS"
 SERVERS = "MAILSTREAMS_SERVERS"
 DEV_POSTGRES = "MAILSTREAMS_DEV_POSTGRES"
 DEV_JAVA = "MAILSTREAMS_DEV_JAVA"
+DEV_RUNS = "MAILSTREAMS_DEV_RUNS"
 
 
 class Source(StrEnum):
@@ -43,6 +44,7 @@ class ServerSettings:
     kafka_options: Mapping[str, str] = field(default_factory=dict)
     data_directory: Path | None = None  # None: the data are thrown away at the end
     cache_directory: Path | None = None  # None: below $XDG_CACHE_HOME or ~/.cache
+    runs_directory: Path | None = None  # of data that are thrown away; None: below the cache
 
     def with_environment(self, environment: Mapping[str, str] | None = None) -> ServerSettings:
         """The same with what the environment says and the settings left open."""
@@ -55,6 +57,7 @@ class ServerSettings:
             or None,
             postgres_source=_source(self.postgres_source, env, DEV_POSTGRES),
             java_source=_source(self.java_source, env, DEV_JAVA),
+            runs_directory=self.runs_directory or _path(env.get(DEV_RUNS)),
         )
 
 
@@ -74,6 +77,10 @@ def kind_of(environment: Mapping[str, str]) -> Kind:
         raise PrerequisiteMissing(
             f"{SERVERS} is {word!r}: set it to local or testcontainers, or unset it."
         ) from None
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def _source(given: Source, env: Mapping[str, str], variable: str) -> Source:

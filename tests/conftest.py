@@ -10,6 +10,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 import devservers
+from devservers.settings import DEV_RUNS
 from streams.adapters.kafka import create_topics
 from streams.adapters.migrations import migrate
 from streams.adapters.postgres import Database
@@ -18,6 +19,12 @@ from streams.domain.topics import Topics
 SALT: Final = b"0123456789abcdef0123456789abcdef"
 PARTITIONS: Final = 3
 _numbers = itertools.count()
+
+
+def pytest_configure() -> None:
+    """Databases and topics by the hundred, all thrown away: in memory where there is room. kill -9 of a server loses nothing there."""
+    if (place := devservers.memory_directory()) is not None:
+        os.environ.setdefault(DEV_RUNS, str(place))
 
 
 @pytest.fixture(scope="session")

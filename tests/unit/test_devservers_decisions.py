@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from devservers.errors import PrerequisiteMissing
 from devservers.jars import kafka_version, locked_jars, read_lock
 from devservers.kafka import escaped
 from devservers.localserver import last_words
-from devservers.places import may_enter
+from devservers.places import may_enter, memory_directory, runs_directory
 from devservers.processes import Account
 from devservers.settings import Kind, ServerSettings, Source, kind_of
 from devservers.state import ENVIRONMENT, State, Status, forget, read_state, write_exports
@@ -106,6 +107,30 @@ def test_a_program_that_others_may_not_run_counts_as_not_entered(open_place: Pat
     assert may_enter(program, SOMEBODY)
     program.chmod(0o744)
     assert not may_enter(program, SOMEBODY)
+
+
+def test_data_that_are_thrown_away_go_where_the_environment_says(open_place: Path) -> None:
+    environment = {"MAILSTREAMS_DEV_RUNS": str(open_place)}
+    chosen = ServerSettings().with_environment(environment).runs_directory
+    assert runs_directory(chosen, Path("/cache"), SOMEBODY) == open_place
+    unset = ServerSettings().with_environment({}).runs_directory
+    assert runs_directory(unset, Path("/cache"), SOMEBODY) == Path("/cache/runs")
+    open_place.chmod(0o700)
+    with pytest.raises(PrerequisiteMissing, match="another MAILSTREAMS_DEV_RUNS"):
+        runs_directory(chosen, Path("/cache"), SOMEBODY)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_data_lie_in_memory_only_where_there_is_plenty(open_place: Path) -> None:
+    found = memory_directory(open_place, needed=1)
+    assert found is not None
+    assert (found.parent, stat.S_IMODE(found.stat().st_mode)) == (open_place, 0o711)
+    assert memory_directory(open_place, needed=1) == found
+    assert memory_directory(open_place, needed=1 << 60) is None
+    assert memory_directory(open_place / "absent", needed=1) is None
+    found.rmdir()
+    found.symlink_to(open_place)
+    assert memory_directory(open_place, needed=1) is None
 
 
 def test_a_state_file_is_for_its_owner_alone_and_reads_as_written(tmp_path: Path) -> None:
