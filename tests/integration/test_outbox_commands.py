@@ -1,9 +1,6 @@
 """`mailstreams ambiguous`, `duplicates`, `dlq` and `cancel` as an operator runs them."""
 
 import json
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ import pytest
 
 from streams.adapters.postgres import Database
 from streams.adapters.schedule_store import ScheduleStore
+from tests.command_line import Done, as_process, mailstreams
 from tests.conftest import SALT
 from tests.integration.outbox_rows import execute, fetch, make_row
 from tests.integration.test_unknown_by_hand import failed, held
@@ -26,23 +24,16 @@ class Command:
     """The command on one database."""
 
     def __init__(self, dsn: str) -> None:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("MAILSTREAMS_")}
-        self.environment = kept | {
+        self.environment = {
             "MAILSTREAMS_POSTGRES_DSN": dsn,
             "MAILSTREAMS_RECIPIENT_SALT": SALT.decode(),
         }
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            [sys.executable, "-m", "streams", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr
-        return done
+    def run(self, *arguments: str) -> Done:
+        return mailstreams(*arguments, environment=self.environment)
+
+    def run_as_process(self, *arguments: str) -> Done:
+        return as_process(*arguments, environment=self.environment)
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         done = self.run(*arguments, "--json")
@@ -104,7 +95,9 @@ async def test_what_a_policy_sent_again_is_listed_as_a_possible_duplicate(
 
 async def test_what_is_asked_wrongly_is_refused(command: Command) -> None:
     row = "0195d2c0-0000-7000-8000-000000000000"
-    assert "say --accepted or --not-accepted" in command.refusal("ambiguous", "settle", row, *BY)
+    done = command.run_as_process("ambiguous", "settle", row, *BY)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "say --accepted or --not-accepted" in done.stderr
     assert "one of the two" in command.refusal("ambiguous", "settle", "--accepted", *BY)
     assert "or say --all" in command.refusal("dlq", "redrive", *BY)
     assert "--by is empty" in command.refusal("cancel", row, "--by", " ", "--reason", "why")
@@ -135,7 +128,7 @@ async def test_dead_letters_are_listed_and_redriven(command: Command, database: 
 async def test_messages_are_cancelled(command: Command, database: Database) -> None:
     pending = await make_row(database)
     sending = await make_row(database, "sending", recipient="b@example.com")
-    done = command.run("cancel", str(pending.id), str(sending.id), *BY)
+    done = command.run_as_process("cancel", str(pending.id), str(sending.id), *BY)
     assert done.returncode == 1
     assert f"{pending.id}  cancelled" in done.stdout
     assert "a call of SES is under way" in done.stdout

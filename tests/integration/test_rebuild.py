@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -33,6 +30,7 @@ from streams.domain.topics import Topics
 from streams.folding.fold import fold
 from streams.rebuild import Rebuild
 from streams.recipients import Recipients
+from tests.command_line import as_process, mailstreams
 from tests.conftest import SALT
 from tests.integration.outbox_rows import (
     START,
@@ -484,32 +482,21 @@ async def test_the_command_tells_a_difference_by_its_exit_code(
 ) -> None:
     await a_life(setup, database)
 
-    def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("MAILSTREAMS_")}
-        given = {
-            "MAILSTREAMS_POSTGRES_DSN": setup.dsn,
-            "MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS": setup.bootstrap_servers,
-            "MAILSTREAMS_TOPIC_PREFIX": setup.topics.prefix,
-            "MAILSTREAMS_RECIPIENT_SALT": SALT.decode(),
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "streams", "rebuild", *arguments],
-            env=kept | given,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    done = await asyncio.to_thread(command, "--json")
+    given = {
+        "MAILSTREAMS_POSTGRES_DSN": setup.dsn,
+        "MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS": setup.bootstrap_servers,
+        "MAILSTREAMS_TOPIC_PREFIX": setup.topics.prefix,
+        "MAILSTREAMS_RECIPIENT_SALT": SALT.decode(),
+    }
+    done = mailstreams("rebuild", "--json", environment=given)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["equal"] is True
     await wipe(database, *ALL_FACTS)
-    done = await asyncio.to_thread(command)
+    done = await asyncio.to_thread(as_process, "rebuild", environment=given)
     assert done.returncode == 1
     assert "NOT equal" in done.stdout
     assert "example.com" not in done.stdout
-    done = await asyncio.to_thread(command, "--apply", "--json")
+    done = mailstreams("rebuild", "--apply", "--json", environment=given)
     assert done.returncode == 0, done.stdout
     told = json.loads(done.stdout)
     assert told["applied"] is True

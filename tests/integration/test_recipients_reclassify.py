@@ -1,7 +1,5 @@
 """Another version of the bounce rules over what the fold has stored in a real PostgreSQL."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +14,7 @@ from streams.domain.delivery_events import BounceReason, BounceType, DeliveryEve
 from streams.domain.reclassification import Report
 from streams.folding.fold import fold
 from streams.reclassify import reclassify_all
+from tests.command_line import mailstreams
 from tests.integration.outbox_rows import (
     START,
     all_facts,
@@ -213,13 +212,7 @@ async def test_a_complaint_about_the_only_person_mailed_stays_attributed(
 
 
 def test_a_place_to_go_on_from_that_is_no_recipient_key_is_refused() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "streams", "reclassify", "--after", "ann"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = mailstreams("reclassify", "--after", "ann", environment={})
     assert done.returncode == 2
     assert (
         done.stderr.strip()
