@@ -147,7 +147,7 @@ class Sender:
             work=work,
             now=outbox.now,
         )
-        self._calls.done = self._done
+        self._calls.ends.done = self._done
         self._permits = Permits(
             outbox=outbox, circuit=circuit, pace=self._calls.pace, intervals=settings.intervals
         )

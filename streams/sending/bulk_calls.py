@@ -21,6 +21,7 @@ from streams.runtime import metrics
 from streams.sending.bulk_gate import DENIED_S, BulkGate
 from streams.sending.bulk_groups import common_slot, grouped
 from streams.sending.circuit import Circuit
+from streams.sending.ends import Ends
 from streams.sending.first_byte import FirstByte
 from streams.sending.judging import Judging
 from streams.sending.last_look import LONGEST_HOLD_S, Look
@@ -51,6 +52,7 @@ class BulkCalls:
         *,
         requests: Requests,
         judging: Judging,
+        ends: Ends,
         first_byte: FirstByte,
         provider: EmailProvider,
         circuit: Circuit,
@@ -60,6 +62,7 @@ class BulkCalls:
         self._calls = calls
         self._requests = requests
         self._judging = judging
+        self._ends = ends
         self._first_byte = first_byte
         self._provider = provider
         self._circuit = circuit
@@ -92,7 +95,7 @@ class BulkCalls:
         )
         if not room:
             for work in works:
-                self._calls.release(work, Look.CIRCUIT)
+                self._ends.release(work, Look.CIRCUIT)
             return
         if rest := works[room:]:
             del works[room:]
@@ -128,11 +131,11 @@ class BulkCalls:
             self._take_out(works, error.refused)
             return
         except Unavailable as error:
-            self._calls.not_noted(works, error)
+            self._ends.not_noted(works, error)
             return
         if isinstance(seen, Missed):
             for work in works:
-                self._calls.miss(work, late=True)
+                self._ends.miss(work, late=True)
             return
         for work in works:
             self._calls.observe(work, started, begun)
@@ -152,10 +155,10 @@ class BulkCalls:
     def _take_out(self, works: Sequence[Work], refused: Sequence[tuple[Work, Look]]) -> None:
         """The body has them in it, so that this call is over; the others get another slot."""
         for work, look in refused:
-            self._calls.release(work, look)
+            self._ends.release(work, look)
         for work in works:
             if not work.is_over:
-                self._calls.miss(work, late=False)
+                self._ends.miss(work, late=False)
 
     # What it ended with -----------------------------------------------------------------------------------------------
 

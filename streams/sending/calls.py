@@ -3,14 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from streams.domain.attempts import Outcome, Pause
+from streams.domain.attempts import Outcome
 from streams.domain.errors import Unavailable
-from streams.domain.outcomes import released
 from streams.domain.pacing import Pace
 from streams.domain.ses_answers import Fault, FaultKind, Missed
 from streams.domain.ses_tenants import SesTenants
@@ -19,6 +18,7 @@ from streams.ports.sender import AttemptJournal, EmailProvider, SuppressionGuard
 from streams.runtime import metrics
 from streams.sending.bulk_calls import BulkCalls
 from streams.sending.circuit import Circuit
+from streams.sending.ends import Ends
 from streams.sending.first_byte import FirstByte, NotBegun
 from streams.sending.judging import Judging
 from streams.sending.last_look import LONGEST_HOLD_S, Look, last_look
@@ -26,13 +26,12 @@ from streams.sending.retrials import Retrials
 from streams.sending.signals import Signal
 from streams.sending.signing import Requests
 from streams.sending.trouble import Trouble
-from streams.sending.work import Done, Work
+from streams.sending.work import Work
 
 log = logging.getLogger(__name__)
 
 # What fails before its call in a way that nobody foresaw is looked at again so late: it must not fill the process.
 FAULTY_S: Final = 60.0
-UNMARKED_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class CallSettings:
 
 
 class Calls:
-    """start() never waits. What ends is handed to `done`; what missed its slot waits in `missed` for another one."""
+    """start() never waits. What becomes of each stands in `ends`."""
 
     def __init__(
         self,
@@ -65,9 +64,8 @@ class Calls:
         now: Callable[[], float],
         attachments: AttachmentSource | None = None,
     ) -> None:
-        self.missed: list[Work] = []
         self.pace = Pace(settings.most)
-        self.done: Callable[[Done], None] = lambda _: None
+        self.ends = Ends(pace=self.pace, circuit=circuit)
         self._settings = settings
         self._provider = provider
         self._guard = guard
@@ -86,19 +84,19 @@ class Calls:
             circuit=circuit,
             retrials=self._retrials,
             trouble=self.trouble,
-            end=self._end,
+            end=self.ends.end,
         )
         self._first_byte = FirstByte(guard=guard, journal=journal)
         self._work = work
         self._now = now
         # Of a bulk call all its messages.
         self._tasks: dict[asyncio.Task[None], list[Work]] = {}
-        self._closing = False
         self._bulk = (
             BulkCalls(
                 self,
                 requests=self._requests,
                 judging=self._judging,
+                ends=self.ends,
                 first_byte=self._first_byte,
                 provider=provider,
                 circuit=circuit,
@@ -113,7 +111,7 @@ class Calls:
         """How many more rows may be claimed."""
         if not self._circuit.has_room:
             return 0
-        return self._settings.most - self._under_way - len(self.missed)
+        return self._settings.most - self._under_way - len(self.ends.missed)
 
     @property
     def _under_way(self) -> int:
@@ -144,13 +142,10 @@ class Calls:
 
     def close(self) -> None:
         """From now on no call begins: what waits for its slot is given back."""
-        self._closing = True
-        for work in self.missed:
-            self.release(work, Look.STOPPING)
-        self.missed.clear()
+        self.ends.close()
 
     def open(self) -> None:
-        self._closing = False
+        self.ends.open()
 
     @property
     def idle(self) -> bool:
@@ -188,7 +183,7 @@ class Calls:
         await asyncio.sleep(max(work.slot.earliest - time.monotonic(), 0.0))
         held_from = time.monotonic()
         if not await self._circuit.enter(work.email.attempt_id, patience_s=LONGEST_HOLD_S):
-            self.release(work, Look.CIRCUIT)
+            self.ends.release(work, Look.CIRCUIT)
         elif self.passes(work, held_from=held_from):
             await self._call(work)
 
@@ -202,26 +197,26 @@ class Calls:
         look = self._look(work)
         if look is Look.MISSED:
             late = held_from > work.slot.latest and not work.email.attachments
-            self.miss(work, late=late)
+            self.ends.miss(work, late=late)
         elif look is not Look.GO:
-            self.release(work, look)
+            self.ends.release(work, look)
         return look is Look.GO
 
     async def _sign(self, work: Work) -> bool:
         found = await self._requests.sign(work)
         match found:
             case Outcome():
-                self._end(work, found)
+                self.ends.end(work, found)
             case Fault():
                 self._judging.judge(work, found, datetime.now(UTC))
             case signed:
                 work.call = signed
                 return True
-        self._unused(work)
+        self.ends.unused(work)
         return False
 
     def _look(self, work: Work) -> Look:
-        if self._closing:
+        if self.ends.closing:
             return Look.STOPPING
         if self._circuit.is_open and not work.is_probe:
             return Look.CIRCUIT
@@ -243,25 +238,16 @@ class Calls:
                 on_begin=lambda: self._first_byte.begin(work, started),
             )
         except NotBegun as refused:
-            self.release(work, refused.look)
+            self.ends.release(work, refused.look)
             return
         except Unavailable as error:
-            self.not_noted([work], error)
+            self.ends.not_noted([work], error)
             return
         if isinstance(seen, Missed):
-            self.miss(work, late=True)
+            self.ends.miss(work, late=True)
             return
         self.observe(work, started, begun)
         self._judging.judge(work, seen, started, begun=begun)
-
-    def not_noted(self, works: Sequence[Work], error: Unavailable) -> None:
-        """The beginning of their call could not be noted, so that it was not made."""
-        log.error(
-            "call is not made, since its beginning could not be noted",
-            extra={"action": "sender.not_noted", "error": str(error)},
-        )
-        for work in works:
-            self.release(work, Look.JOURNAL, delay_s=UNMARKED_S)
 
     def observe(self, work: Work, started: datetime, begun: float) -> None:
         """Its call has ended."""
@@ -270,39 +256,6 @@ class Calls:
         metrics.SENDER_CALL_WINDOW.observe(begun - work.claimed_at)
         late = (started - work.pointer.due).total_seconds()
         metrics.SENDER_CALL_LATENCY.observe(max(late, 0.0))
-
-    # Ends -------------------------------------------------------------------------------------------------------------
-
-    def _end(self, work: Work, outcome: Outcome, pause: Pause | None = None) -> None:
-        work.is_over = True
-        self.done(Done(outcome=outcome, pointer=work.pointer, pause=pause))
-
-    def release(self, work: Work, look: Look, *, delay_s: float = 0.0) -> None:
-        """It is given back."""
-        log.info(
-            "claim is given back, SES was not called",
-            extra={"action": "sender.released", "outbox_id": str(work.email.id), "why": look},
-        )
-        self._unused(work)
-        delay_s = self._retrials.delay_s if look is Look.TRIED else delay_s
-        self._end(work, released(work.email, finished=datetime.now(UTC), delay_s=delay_s))
-
-    def _unused(self, work: Work) -> None:
-        if work.is_probe:
-            work.is_probe = False
-            self._circuit.unused()
-
-    def miss(self, work: Work, *, late: bool) -> None:
-        """It needs another slot. late: by our own slowness, and not because calls were held back."""
-        if late:
-            self.pace.missed(time.monotonic())
-        metrics.SENDER_PERMITS.labels(use="void").inc(work.pointer.recipients)
-        if self._closing:
-            self.release(work, Look.STOPPING)
-        else:
-            self._unused(work)
-            work.is_over = True
-            self.missed.append(work)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         works = self._tasks.pop(task)
@@ -325,4 +278,4 @@ class Calls:
                     work, Fault(kind=FaultKind.BROKEN, written=True), datetime.now(UTC)
                 )
             else:
-                self.release(work, Look.FAULTY, delay_s=FAULTY_S)
+                self.ends.release(work, Look.FAULTY, delay_s=FAULTY_S)

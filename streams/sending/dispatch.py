@@ -93,7 +93,7 @@ class Dispatch:
             return self._calls.backing_off_s
         self.busy = True
         try:
-            if self._calls.missed:
+            if self._calls.ends.missed:
                 return await self._place_missed()
             if self._take():
                 return await self._dispatch()
@@ -232,7 +232,7 @@ class Dispatch:
             metrics.SENDER_CLAIMS.labels(verdict=claim.verdict).inc()
             if claim.undecodable is not None:
                 outcome = undecodable(claim.undecodable, finished=datetime.now(UTC))
-                self._calls.done(Done(outcome=outcome, pointer=pointer))
+                self._calls.ends.done(Done(outcome=outcome, pointer=pointer))
             if claim.email is None:
                 continue
             late = (now - pointer.due).total_seconds()
@@ -257,7 +257,7 @@ class Dispatch:
             for slot, content in zip(slots, contents, strict=False):
                 pointer, email = left[0]
                 if isinstance(content, BadMessage):
-                    self._calls.done(_unsendable(email, pointer, content))
+                    self._calls.ends.done(_unsendable(email, pointer, content))
                 else:
                     work = Work(
                         email=email,
@@ -276,19 +276,19 @@ class Dispatch:
         finally:
             self._calls.start(*works)
             for pointer, email in left:
-                self._calls.done(_released(email, pointer))
+                self._calls.ends.done(_released(email, pointer))
 
     async def _place_missed(self) -> float:
         """Rows that are ours and missed their slots get new ones, or are given back if their claim was long ago."""
         now = time.monotonic()
-        works, self._calls.missed = self._calls.missed, []
+        works, self._calls.ends.missed = self._calls.ends.missed, []
         try:
             too_late = [
                 w for w in works if self._circuit.is_open or now - w.claimed_at > LONGEST_HOLD_S
             ]
             for work in too_late:
                 works.remove(work)
-                self._calls.done(_released(work.email, work.pointer))
+                self._calls.ends.done(_released(work.email, work.pointer))
             if not works:
                 return 0.0
             allowance = await self._permits.take([w.pointer for w in works])
@@ -304,7 +304,7 @@ class Dispatch:
             self._calls.start(*again)
             return 0.0 if not works else _wait_s(allowance)
         finally:
-            self._calls.missed = works + self._calls.missed
+            self._calls.ends.missed = works + self._calls.ends.missed
 
 
 def _wait_s(allowance: Allowance) -> float:

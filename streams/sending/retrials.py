@@ -13,8 +13,6 @@ WAIT_S: Final = 5.0
 class Retrials:
     """Knows what SES refused, in this process, and has not taken again since."""
 
-    delay_s: Final = WAIT_S
-
     def __init__(self) -> None:
         self._stopped: dict[_Stopped, set[UUID]] = {}
 

@@ -175,7 +175,7 @@ class Rig:
             work=Signal(),
             now=lambda: self.now,
         )
-        self.calls.done = self._done
+        self.calls.ends.done = self._done
 
     def _done(self, done: Done) -> None:
         self.ended.append(done)
@@ -327,8 +327,11 @@ async def test_one_suppressed_while_the_call_connects_keeps_it_from_being_made()
     assert not rig.provider.written
     assert not rig.journal.begun_ids
     assert {n: o.kind for n, o in rig.outcomes.items()} == {1: K.RELEASED}
-    assert [w.email.recipient for w in rig.calls.missed] == ["u0@example.com", "u2@example.com"]
-    again, rig.calls.missed = rig.calls.missed, []
+    assert [w.email.recipient for w in rig.calls.ends.missed] == [
+        "u0@example.com",
+        "u2@example.com",
+    ]
+    again, rig.calls.ends.missed = rig.calls.ends.missed, []
     await rig.settle(again)
     assert rig.provider.written == [(SEND_BULK_EMAIL, ["u0@example.com", "u2@example.com"])]
 
@@ -345,7 +348,7 @@ async def test_a_slot_that_was_missed_while_connecting_is_asked_for_anew() -> No
     rig = Rig(Provider(answer=lambda _: Missed()))
     await rig.settle(rows(3))
     assert not rig.ended
-    assert len(rig.calls.missed) == 3
+    assert len(rig.calls.ends.missed) == 3
 
 
 # Afterwards -------------------------------------------------------------------------------------------------------------

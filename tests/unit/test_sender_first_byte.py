@@ -68,7 +68,7 @@ async def outcome_of(*, sequence: int | None, overruled: int | None = None) -> t
         ended.append(what)
         came.set()
 
-    calls.done = done
+    calls.ends.done = done
     work = work_of(POINTER)
     work.overruled = overruled
     calls.start(work)
