@@ -103,6 +103,18 @@ disproved AS (
   SET outcome = 'retry', started = NULL, finished = t.finished, error_class = 'not-called', reason = 'SES was not called'
   FROM told AS t
   WHERE e.id = ANY (ARRAY[t.token]) AND t.kind IN ('released', 'unsendable') AND e.outcome = 'unknown'
+),
+-- The same where this statement waited for the end of the lease: its snapshot still has the lease, and not the attempt.
+disproved_late AS (
+  INSERT INTO email_attempt AS e (id, outbox_id, number, finished, outcome, error_class, reason)
+  SELECT t.token, t.id, t.number, t.finished, 'retry', 'not-called', 'SES was not called'
+  FROM told AS t
+  WHERE t.kind IN ('released', 'unsendable') AND (t.state <> 'sending' OR t.attempt_id IS DISTINCT FROM t.token)
+    AND t.token = ANY (ARRAY(SELECT l.attempt_id FROM email_lease AS l WHERE l.attempt_id = ANY ($2::uuid[])))
+  ORDER BY t.token
+  ON CONFLICT (id) DO UPDATE
+  SET outcome = excluded.outcome, started = NULL, finished = excluded.finished, error_class = excluded.error_class, reason = excluded.reason
+  WHERE e.outcome = 'unknown'
 )
 SELECT t.token AS attempt_id,
   CASE
