@@ -8,7 +8,18 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+    for_code,
+)
 
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record
@@ -18,6 +29,26 @@ from streams.runtime import metrics
 log = logging.getLogger(__name__)
 
 _GIVEN_UP_S: Final = 2.0
+# What brokers that are up and take no records lead to; a commit of offsets is a record too.
+_TAKES_NOTHING: Final = (
+    TimeoutError,
+    RequestTimedOutError,
+    KafkaTimeoutError,
+    NotEnoughReplicasError,
+    NotEnoughReplicasAfterAppendError,
+    GroupCoordinatorNotAvailableError,
+    KafkaStorageError,
+)
+
+
+def tell(error: BaseException) -> str:
+    """The error in a sentence, with what to look at where waiting alone may not help."""
+    if not isinstance(error, _TAKES_NOTHING):
+        return f"Kafka: {error!r}"
+    return (
+        f"Kafka: {error!r}: see that the brokers are up, that as many are in sync as min.insync.replicas asks for, "
+        "and that their disks have room"
+    )
 
 
 @asynccontextmanager
@@ -26,7 +57,7 @@ async def kafka_errors() -> AsyncIterator[None]:
     try:
         yield
     except (KafkaError, OSError, TimeoutError) as error:
-        raise Unavailable(f"Kafka: {error!r}") from error
+        raise Unavailable(tell(error)) from error
 
 
 def client_options(bootstrap_servers: str, client_id: str) -> dict[str, Any]:

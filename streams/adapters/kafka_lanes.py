@@ -15,6 +15,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams.adapters.kafka import tell
 from streams.domain.errors import Unavailable
 from streams.domain.partitioner import positive_hashes
 from streams.domain.records import NewRecord, TopicPartition
@@ -199,7 +200,7 @@ class Lanes:
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
-            self._end(f"Kafka: {error!r}")
+            self._end(tell(error))
             self._on_failure()
         if not isinstance(error, (KafkaError, OSError, TimeoutError)):
             raise error

@@ -130,8 +130,14 @@ class Database:
         """One connection for several statements; errors are translated."""
         if self._pool is None:
             raise Unavailable("PostgreSQL: not connected")
-        async with _translated(), self._pool.acquire(timeout=self._timeout_s) as connection:
-            yield connection
+        pool = self._pool
+        async with _translated(), pool.acquire(timeout=self._timeout_s) as connection:
+            try:
+                yield connection
+            except asyncpg.ReadOnlySQLTransactionError:
+                # The session stays what it is, on a former primary or with a setting of its database: new ones may write.
+                await pool.expire_connections()
+                raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
