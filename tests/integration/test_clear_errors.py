@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -18,6 +18,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+import psycopg
 import pytest
 import pytest_asyncio
 from aiohttp import web
@@ -25,11 +26,13 @@ from aiohttp import web
 import devservers
 from streams.adapters.kafka import create_topics
 from streams.adapters.postgres import Database
+from streams.domain.errors import Unavailable
 from streams.domain.topics import Topics
 from streams.sender import Sender
 from tests.integration.sender_rig import Answer, Rig, accept, refusing, rig_on, running, until
 from tests.integration.sender_rows import execute, one
 from tests.integration.test_sender_trouble import Aws, write_credentials
+from tests.small_disk import fill, make_room, small_disk
 
 pytestmark = [pytest.mark.servers, pytest.mark.asyncio(loop_scope="module")]
 
@@ -123,6 +126,14 @@ async def world(
     dsn = servers.postgres.create_database(name, template=template_database)
     await create_topics(kafka, topics, partitions=3, replication_factor=-1)
     folder = tmp_path_factory.mktemp("aws")
+    async with living(kafka, dsn, topics, folder) as made:
+        yield made
+    servers.postgres.drop_database(name)
+
+
+@asynccontextmanager
+async def living(kafka: str, dsn: str, topics: Topics, folder: Path) -> AsyncIterator[World]:
+    """The sender runs while the block does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
@@ -138,7 +149,6 @@ async def world(
             sender, aws = rig.sender(), Aws()
             async with running(sender):
                 yield World(rig, sender, aws, folder)
-    servers.postgres.drop_database(name)
 
 
 def logged(caplog: pytest.LogCaptureFixture, action: str, **fields: str) -> logging.LogRecord:
@@ -377,3 +387,56 @@ async def refuses_changes(world: World, error: type[Exception]) -> None:
             await connection.execute("UPDATE pause SET until = until")
     finally:
         await connection.close()
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    with small_disk() as directory:
+        yield directory
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cramped(
+    servers: devservers.Servers, template_database: str, disk: Path, tmp_path: Path
+) -> AsyncIterator[World]:
+    """A world whose database lies on the small disk."""
+    name = f"cramped_{os.urandom(4).hex()}"
+    kafka, topics = servers.kafka.bootstrap_servers, Topics(prefix=f"{name}.")
+    dsn = servers.postgres.create_database(name, template=template_database)
+    await create_topics(kafka, topics, partitions=3, replication_factor=-1)
+    with psycopg.connect(servers.postgres.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLESPACE cramped LOCATION '{disk / 'tablespace'}'".encode())
+        try:
+            connection.execute(f'ALTER DATABASE "{name}" SET TABLESPACE cramped'.encode())
+            async with living(kafka, dsn, topics, tmp_path) as made:
+                yield made
+        finally:
+            servers.postgres.drop_database(name)
+            connection.execute("DROP TABLESPACE cramped")
+
+
+async def test_full_disk_of_postgresql_is_told_and_costs_no_message(
+    cramped: World, disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held(cramped)
+    ids = await held.under_way()
+    # More than whose outcomes find room within what the files have already.
+    ids += await cramped.rig.fill(500)
+    fill(disk)
+    try:
+        with pytest.raises(Unavailable, match="make room"):
+            await use_up(cramped, ids)
+        held.let_go()
+        await refused_outcomes_are_told(cramped, caplog, "53100", "its disk is full; make room")
+        states = Counter(row["state"] for row in await cramped.rows(ids))
+        assert states.keys() <= {"pending", "sending", "submitted"}
+    finally:
+        make_room(disk)
+        held.let_go()
+    await cramped.go_out(ids)
+
+
+async def use_up(cramped: World, ids: list[UUID]) -> None:
+    """Writes messages until the database refuses them."""
+    for _ in range(10_000):
+        ids += await cramped.rig.fill(100)

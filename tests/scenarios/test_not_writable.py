@@ -1,9 +1,5 @@
 """PostgreSQL read-only or with a full disk: every stage says why, nothing is lost, all goes on by itself."""
 
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +8,14 @@ from typing import Final
 import psycopg
 import pytest
 
-from devservers.places import postgres_account
 from tests.scenarios.conftest import Place
 from tests.scenarios.scene import Scene, scene_on
 from tests.scenarios.telling import all_told, goes_on
+from tests.small_disk import fill, make_room, small_disk
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
 STAGES: Final = ("relay", "recipients", "scheduler", "sender")
-MB: Final = 1024 * 1024
 
 
 @contextmanager
@@ -67,33 +62,16 @@ def read_only(scene: Scene, value: str) -> None:
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Path]:
-    """A file system of 64 MB that PostgreSQL may use; skips where none may be mounted."""
-    mount, unmount = shutil.which("mount"), shutil.which("umount")
-    if os.geteuid() != 0 or mount is None or unmount is None:
-        pytest.skip("only root can mount a small file system")
-    directory = Path(tempfile.mkdtemp(prefix="small-disk-", dir="/tmp"))
-    command = [mount, "-t", "tmpfs", "-o", "size=64m,mode=0755", "tmpfs", str(directory)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        directory.rmdir()
-        pytest.skip(f"no file system may be mounted here: {mounted.stderr.strip()}")
-    try:
-        data = directory / "tablespace"
-        data.mkdir(mode=0o700)
-        if (account := postgres_account()) is not None:
-            os.chown(data, account.uid, account.gid)
+def disk() -> Iterator[Path]:
+    with small_disk() as directory:
         yield directory
-    finally:
-        subprocess.run([unmount, "-l", str(directory)], check=True)
-        directory.rmdir()
 
 
 def test_while_the_disk_of_postgresql_is_full_every_stage_says_so_and_goes_on_afterwards(
-    place: Place, tmp_path: Path, small_disk: Path
+    place: Place, tmp_path: Path, disk: Path
 ) -> None:
     with psycopg.connect(place.servers.postgres.dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE TABLESPACE small LOCATION '{small_disk / 'tablespace'}'")
+        connection.execute(f"CREATE TABLESPACE small LOCATION '{disk / 'tablespace'}'")
     try:
         with scene_on(place.servers, tmp_path, tablespace="small") as scene:
             scene.run_around()
@@ -101,7 +79,7 @@ def test_while_the_disk_of_postgresql_is_full_every_stage_says_so_and_goes_on_af
                 ids = scene.commit(f"before-{n}@example.com" for n in range(10))
                 scene.wait_submitted(ids, 60)
                 with under_way(scene, 10) as held:
-                    fill(small_disk)
+                    fill(disk)
                 ids += held
                 try:
                     # Free space inside of files that are there already lasts for a while.
@@ -112,22 +90,12 @@ def test_while_the_disk_of_postgresql_is_full_every_stage_says_so_and_goes_on_af
                         timeout_s=60,
                     )
                 finally:
-                    (small_disk / "ballast").unlink()
+                    make_room(disk)
                 ids += scene.commit(["after@example.com"])
                 goes_on(scene, ids)
     finally:
         with psycopg.connect(place.servers.postgres.dsn, autocommit=True) as connection:
             connection.execute("DROP TABLESPACE small")
-
-
-def fill(disk: Path) -> None:
-    """A file takes all the room that is left."""
-    with (disk / "ballast").open("wb", buffering=0) as ballast:
-        try:
-            while ballast.write(b"\0" * MB):
-                pass
-        except OSError:
-            return
 
 
 def use_up(scene: Scene, ids: list[str]) -> None:
