@@ -202,7 +202,7 @@ class Events:
         self._requests[reason].inc()
         self._refusals.tell(verdict)
         if reason is Reason.PUBLISH_FAILED:
-            self.health.not_ready("kafka", "an event could not be published")
+            self.health.not_ready("kafka", f"an event could not be published: {verdict.detail}")
         answer = web.Response(body=_TEXTS[reason], status=reason.status, headers=_PLAIN_TEXT)
         if reason is Reason.UNAUTHORIZED:
             answer.headers[hdrs.WWW_AUTHENTICATE] = CHALLENGE

@@ -1,6 +1,7 @@
 """What stages say of a server that refuses them, and that all goes on afterwards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tests.scenarios.scene import Scene
 
@@ -32,3 +33,13 @@ def goes_on(scene: Scene, ids: list[str]) -> None:
     for name in ("around", "sender-1"):
         scene.wait_ready(name, 60)
         assert len(scene.said(name, "process.started")) == 1
+
+
+@contextmanager
+def under_way(scene: Scene, count: int) -> Iterator[list[str]]:
+    """So many mails while the block runs, of which SES has taken some and answered none; answers and events come at its end."""
+    scene.control("hold", answers=True, events=True)
+    ids = scene.commit(f"held-{n}@example.com" for n in range(count))
+    scene.wait_for(lambda: scene.simulator_state()["held"] > 0, "calls under way", timeout_s=60)
+    yield ids
+    scene.control("hold", answers=False, events=False)

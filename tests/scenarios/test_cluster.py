@@ -13,7 +13,7 @@ from devservers import Servers, ServerSettings
 from devservers.settings import KAFKA_BOOTSTRAP_SERVERS, POSTGRES_DSN, SERVERS
 from tests.scenarios.load import Application, Watch
 from tests.scenarios.scene import LONG, Scene, scene_on
-from tests.scenarios.telling import all_told, goes_on
+from tests.scenarios.telling import all_told, goes_on, under_way
 from tests.scenarios.topics import admin_of, configure
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800 if LONG else 900)]
@@ -73,7 +73,7 @@ def test_d18_no_stage_stands_still_while_the_brokers_are_restarted_one_after_the
         scene.assert_none_accepted_twice()
 
 
-def test_while_kafka_takes_no_records_the_relay_says_so_and_goes_on_afterwards(
+def test_while_kafka_takes_no_records_every_stage_that_writes_says_so_and_goes_on_afterwards(
     cluster: Servers, tmp_path: Path
 ) -> None:
     with scene_on(cluster, tmp_path) as scene:
@@ -81,23 +81,27 @@ def test_while_kafka_takes_no_records_the_relay_says_so_and_goes_on_afterwards(
         with scene.senders("sender-1"):
             ids = scene.commit(f"before-{n}@example.com" for n in range(10))
             scene.wait_submitted(ids, 60)
-            asyncio.run(all_copies_wanted(scene))
             away = cluster.brokers[-1]
-            away.stop()
             try:
-                ids += scene.commit(f"during-{n}@example.com" for n in range(30))
+                with under_way(scene, 10) as held:
+                    asyncio.run(copies_wanted(scene, "3"))
+                    away.stop()
+                # Rows to the relay, events to the endpoint, outcomes to the sender, whose positions are records too.
+                ids += [*held, *scene.commit(f"during-{n}@example.com" for n in range(30))]
                 scene.wait_for(
-                    all_told(scene, ("relay",), "min.insync.replicas"),
-                    "the relay to say what is wrong",
+                    all_told(scene, ("relay", "events", "sender"), "min.insync.replicas"),
+                    "every stage that writes to say what is wrong",
                     timeout_s=120,
                 )
             finally:
                 away.start()
+                asyncio.run(copies_wanted(scene, None))
             goes_on(scene, ids)
 
 
-async def all_copies_wanted(scene: Scene) -> None:
-    """From now on a record counts only when all three brokers have it."""
-    for topic, given in scene.topics.configurations().items():
-        values = given | {"min.insync.replicas": "3"}
+async def copies_wanted(scene: Scene, copies: str | None) -> None:
+    """From now on a record, or a position, counts only when so many of the three brokers have it."""
+    offsets = {"__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"}}
+    for topic, given in (scene.topics.configurations() | offsets).items():
+        values = given if copies is None else given | {"min.insync.replicas": copies}
         await configure(scene.kafka, ConfigResourceType.TOPIC, topic, values)

@@ -1,7 +1,6 @@
 """PostgreSQL read-only or with a full disk: every stage says why, nothing is lost, all goes on by itself."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -10,22 +9,12 @@ import pytest
 
 from tests.scenarios.conftest import Place
 from tests.scenarios.scene import Scene, scene_on
-from tests.scenarios.telling import all_told, goes_on
+from tests.scenarios.telling import all_told, goes_on, under_way
 from tests.small_disk import fill, make_room, small_disk
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
 STAGES: Final = ("relay", "recipients", "scheduler", "sender")
-
-
-@contextmanager
-def under_way(scene: Scene, count: int) -> Iterator[list[str]]:
-    """So many mails while the block runs, of which SES has taken some and answered none; answers and events come at its end."""
-    scene.control("hold", answers=True, events=True)
-    ids = scene.commit(f"held-{n}@example.com" for n in range(count))
-    scene.wait_for(lambda: scene.simulator_state()["held"] > 0, "calls under way", timeout_s=60)
-    yield ids
-    scene.control("hold", answers=False, events=False)
 
 
 def test_while_postgresql_is_read_only_every_stage_says_so_and_goes_on_afterwards(
