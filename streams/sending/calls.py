@@ -91,6 +91,7 @@ class Calls:
         self._now = now
         # Of a bulk call all its messages.
         self._tasks: dict[asyncio.Task[None], list[Work]] = {}
+        self._abandoned = False
         self._bulk = (
             BulkCalls(
                 self,
@@ -145,6 +146,7 @@ class Calls:
         self.ends.close()
 
     def open(self) -> None:
+        self._abandoned = False
         self.ends.open()
 
     @property
@@ -153,6 +155,7 @@ class Calls:
 
     def abandon(self) -> None:
         """Stops waiting for answers: what is under way is left to its lease, or to whoever opens the journal next."""
+        self._abandoned = True
         for task in self._tasks:
             task.cancel()
 
@@ -261,10 +264,12 @@ class Calls:
         works = self._tasks.pop(task)
         metrics.SENDER_IN_FLIGHT.set(self._under_way)
         self._work.set()
-        error = None if task.cancelled() else task.exception()
+        if task.cancelled() and self._abandoned:
+            return
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
             return
-        # A bug of ours. Once the call had begun, nothing is proven.
+        # A bug of ours, or of what we use. Once the call had begun, nothing is proven.
         for work in works:
             if work.is_over:
                 continue

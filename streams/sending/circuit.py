@@ -114,9 +114,8 @@ class Circuit:
             if self._report == REACHED:
                 self._report = REACHED
         self._resize(self._reached_at, took_s=self._reached_at - begun)
-        if self._unanswered:
-            self._unanswered.clear()
-            self._wake()
+        self._unanswered.clear()
+        self._wake()
 
     def _resize(self, now: float, *, took_s: float) -> None:
         if len(self._unanswered) >= self._window:

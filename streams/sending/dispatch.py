@@ -97,7 +97,7 @@ class Dispatch:
                 return await self._place_missed()
             if self._take():
                 return await self._dispatch()
-            if self._circuit.has_news:
+            if self._permits.has_question:
                 return NO_RATE_S if await self._permits.take([]) is None else 0.0
         finally:
             self._put_back(list(self._held.values()))
@@ -178,14 +178,13 @@ class Dispatch:
             for p in chosen
         ]
         asked_at = lease_clock()
-        ours = False
         try:
             self._journal.claiming([(r.id, r.attempt_id) for r in requests])
             emails = await self._ask(requests)
-            ours = bool(emails)
-        finally:
-            if allowance.is_probe and not ours:
+        except BaseException:
+            if allowance.is_probe:
                 self._circuit.unused()
+            raise
         used = sum(allowance.terms.cost(p.recipients) for p, _ in emails)
         void = max(allowance.grant.permits - used, 0.0)
         metrics.SENDER_PERMITS.labels(use="void").inc(void)
@@ -274,6 +273,8 @@ class Dispatch:
                     granted_at = None
                 left.popleft()
         finally:
+            if allowance.is_probe and not works:
+                self._circuit.unused()
             self._calls.start(*works)
             for pointer, email in left:
                 self._calls.ends.done(_released(email, pointer))

@@ -31,9 +31,11 @@ class FirstByte:
         work.begin()
 
     def look(self, work: Work) -> Look:
-        """A connection was waited for since the last look, and suppressions may have come in."""
+        """A connection was waited for since the last look: suppressions may have come in, or fail to."""
         if lease_clock() > work.begin_by:
             return Look.LEASE
+        if not self._guard.usable(work.pointer.partition, work.pointer.lane):
+            return Look.STALE
         email = work.email
         hit = self._guard.hit(work.pointer.partition, email.recipient_key, email.tenant, email.lane)
         return Look.GO if hit in (None, work.overruled) else Look.SUPPRESSED

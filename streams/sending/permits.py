@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 # Work that waits for longer than that without a permit is a thing to be told.
 STARVING_S: Final = 5.0
+# Who has nothing to send asks so often whether the circuit is closed again.
+LEARN_EVERY_S: Final = 5.0
 
 
 class Permits:
@@ -31,11 +33,13 @@ class Permits:
         self._pace = pace
         self._intervals = intervals
         self._starving_since: float | None = None
+        self._asked_at = float("-inf")
 
     async def take(self, pointers: Sequence[Pointer]) -> Allowance | None:
         """Permits for the first of these; None while the rate is not known. None at all: only tells."""
         terms = self._pace.terms
         report = self._circuit.take_report()
+        self._asked_at = time.monotonic()
         try:
             answer = await self._outbox.take_permits(
                 self.scope,
@@ -64,6 +68,12 @@ class Permits:
         elif pointers and self._starving_since is None:
             self._starving_since = time.monotonic()
         return Allowance(grant=grant, clock=clock, terms=terms, is_probe=state.is_probe)
+
+    @property
+    def has_question(self) -> bool:
+        """Whether to ask without a message: there is news for the others, or they may know that SES works again."""
+        since = time.monotonic() - self._asked_at
+        return self._circuit.has_news or (self._circuit.is_open and since > LEARN_EVERY_S)
 
     def not_wanted(self) -> None:
         """There is nothing to send."""

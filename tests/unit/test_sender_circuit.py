@@ -72,6 +72,24 @@ async def test_few_calls_begin_while_nothing_is_answered() -> None:
     assert await entered(Circuit(), 100) == UNANSWERED
 
 
+async def test_an_answer_lets_go_what_waits_behind_failures_that_were_not_told() -> None:
+    """Also where the answer before it took all that was under way for answered."""
+    circuit = Circuit()
+    assert await circuit.enter(UUID(int=1), patience_s=0.0)
+    circuit.reached(begun=time.monotonic())
+    for n in range(UNTOLD):
+        failing(circuit, UUID(int=n + 1), is_unwritten=False)
+    held = asyncio.create_task(circuit.enter(UUID(int=100), patience_s=60.0))
+    await asyncio.sleep(0)
+    assert not held.done()
+    circuit.reached(begun=time.monotonic())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    is_let_go = held.done()
+    held.cancel()
+    assert is_let_go
+
+
 async def test_every_answer_lets_as_many_more_begin() -> None:
     circuit = Circuit()
     for answers in range(1, 9):
