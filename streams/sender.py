@@ -10,7 +10,7 @@ from typing import Final, Self
 from streams.domain.attempts import OutcomeKind, Recorded, Verdict
 from streams.domain.bulk_mail import MAX_ENTRIES
 from streams.domain.circuit import PROBE_INTERVALS, ProbeIntervals
-from streams.domain.errors import Unavailable
+from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.ses_errors import TABLE
 from streams.domain.ses_tenants import SesTenants
 from streams.domain.topics import Lane
@@ -193,7 +193,7 @@ class Sender:
         await self._pointers.start(on_revoked=self._revoked, on_assigned=self._assigned)
 
     async def run(self) -> None:
-        """Sends until stop()."""
+        """Sends until stop(), or until one of the duties cannot go on; the calls under way are for stop() then too."""
         self._loops = [
             self._loop("fetch", self._intake.fetch, self._stopping, recover=self._rejoin),
             self._loop("set_aside", self._intake.set_aside, self._stopping),
@@ -210,9 +210,8 @@ class Sender:
         try:
             await asyncio.gather(*self._loops)
         finally:
+            # Outcomes are written and offsets committed until stop(), which waits for what is under way.
             self._stopping.set()
-            self._written.set()
-            await asyncio.gather(*self._loops, return_exceptions=True)
 
     def _loop(
         self,
@@ -289,7 +288,7 @@ class Sender:
     async def _commit_last(self) -> None:
         try:
             await self._intake.commit()
-        except Unavailable as error:
+        except (Unavailable, Misconfigured) as error:
             log.info(
                 "offsets were not committed, the records are read again",
                 extra={"action": "sender.commit_failed", "error": str(error)},
@@ -324,7 +323,7 @@ class Sender:
         """The consumer failed: a new one joins the group."""
         await self._pointers.stop()
         await self._revoked(frozenset())
-        self._open(yes=True)
+        self._open(yes=not self._stopping.is_set())
         await self._join()
 
     # Watching ---------------------------------------------------------------------------------------------------------
