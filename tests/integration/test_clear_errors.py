@@ -2,10 +2,10 @@
 
 One sender lives through all of it, since nothing of it may need a start. Of each fault: while it lasts, no message is lost, failed,
 ambiguous or charged; the log and readiness name it and what to do; afterwards everything goes out by itself, once by SES's own
-record. Only pauses and retries are hurried: their time passes faster.
+record. Only pauses and retries are hurried: their time passes faster. Kafka that takes no records needs three brokers, and stands in
+tests/scenarios/test_cluster.py; every stage with a PostgreSQL that is read-only as a whole in tests/scenarios/test_not_writable.py.
 """
 
-import asyncio
 import logging
 import os
 from collections import Counter
@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -25,94 +25,21 @@ from aiohttp import web
 
 import devservers
 from streams.adapters.kafka import create_topics
-from streams.adapters.postgres import Database
+from streams.domain.delivery_events import EventType
 from streams.domain.errors import Unavailable
 from streams.domain.topics import Topics
-from streams.sender import Sender
-from tests.integration.sender_rig import Answer, Rig, accept, refusing, rig_on, running, until
+from tests.integration.clear_errors_world import KEY, PATIENCE_S, SHOP, Held, World, living, logged
+from tests.integration.outbox_rows import event, make_row
+from tests.integration.sender_rig import Answer, refusing, until
 from tests.integration.sender_rows import execute, one
-from tests.integration.test_sender_trouble import Aws, write_credentials
+from tests.integration.test_recipients_stage import Setup, has_events, many
+from tests.integration.test_recipients_stage import running as folding
+from tests.integration.test_sender_trouble import write_credentials
 from tests.small_disk import fill, make_room, small_disk
 
 pytestmark = [pytest.mark.servers, pytest.mark.asyncio(loop_scope="module")]
 
-# Of one alone it would not be clear whether the message or the way is wrong: its attempts would count.
-MESSAGES: Final = 4
-SHOP: Final = "shop@example.com"
 NEWS: Final = "news@example.com"
-PATIENCE_S: Final = 90.0
-KEY: Final = "AKIDEXAMPLE"
-
-
-@dataclass
-class World:
-    """A sender on real servers, AWS before it, and the credentials file that it reads."""
-
-    rig: Rig
-    sender: Sender
-    aws: Aws
-    credentials: Path
-
-    async def write(self, sender: str = SHOP) -> list[UUID]:
-        return await self.rig.fill(MESSAGES, sender=sender)
-
-    async def rows(self, ids: list[UUID]) -> list[dict[str, Any]]:
-        """Their states and attempts, and whether something wakes them up."""
-        async with self.rig.database.connection() as connection:
-            found = await connection.fetch(
-                "SELECT o.state, o.attempts, d.id IS NOT NULL AS is_woken FROM email_outbox o LEFT JOIN email_due d USING (id) "
-                "WHERE o.id = ANY ($1::uuid[])",
-                ids,
-            )
-        return [dict(row) for row in found]
-
-    async def tells(self, what: str, *words: str) -> None:
-        """Readiness says these words of it."""
-
-        def is_told() -> bool:
-            why = self.sender.health.missing().get(what, "")
-            return all(word in why for word in words)
-
-        try:
-            await until(is_told, PATIENCE_S)
-        except AssertionError:
-            raise AssertionError(f"{words} is not in {self.sender.health.missing()}") from None
-
-    async def sleep_uncharged(self, ids: list[UUID]) -> None:
-        """They wait, with a wake-up, and no attempt of theirs counts."""
-
-        async def do() -> bool:
-            rows = await self.rows(ids)
-            return rows == [{"state": "pending", "attempts": 0, "is_woken": True}] * len(ids)
-
-        try:
-            await until(do, PATIENCE_S)
-        except AssertionError:
-            raise AssertionError(f"{await self.rows(ids)}") from None
-
-    async def hurry(self) -> None:
-        """The time of pauses and retries is over."""
-        await execute(self.rig.database, "UPDATE pause SET until = least(until, clock_timestamp())")
-        await execute(self.rig.database, "UPDATE email_due SET due = least(due, clock_timestamp())")
-
-    async def go_out(self, ids: list[UUID]) -> None:
-        """By themselves, each once by SES's record and with the one attempt that it took; then the sender is ready."""
-
-        async def are_out() -> bool:
-            await self.hurry()
-            return all(row["state"] == "submitted" for row in await self.rows(ids))
-
-        try:
-            await until(are_out, PATIENCE_S)
-        except AssertionError:
-            raise AssertionError(
-                f"{await self.rows(ids)}, {self.sender.health.missing()}"
-            ) from None
-        assert [row["attempts"] for row in await self.rows(ids)] == [1] * len(ids)
-        accepted = Counter(self.rig.ses.accepted)
-        assert {str(id_): accepted[str(id_)] for id_ in ids} == dict.fromkeys(map(str, ids), 1)
-        await until(lambda: not self.sender.health.missing(), PATIENCE_S)
-        await self.rig.all_committed(PATIENCE_S)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -131,39 +58,6 @@ async def world(
     servers.postgres.drop_database(name)
 
 
-@asynccontextmanager
-async def living(kafka: str, dsn: str, topics: Topics, folder: Path) -> AsyncIterator[World]:
-    """The sender runs while the block does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        async with (
-            Database(dsn, pool_size=4, timeout_s=20, name="test") as database,
-            rig_on(kafka, dsn, database, topics) as rig,
-        ):
-            # In a file, so that they can be replaced while the sender runs.
-            patch.delenv("AWS_ACCESS_KEY_ID")
-            patch.delenv("AWS_SECRET_ACCESS_KEY")
-            write_credentials(folder, KEY)
-            sender, aws = rig.sender(), Aws()
-            async with running(sender):
-                yield World(rig, sender, aws, folder)
-
-
-def logged(caplog: pytest.LogCaptureFixture, action: str, **fields: str) -> logging.LogRecord:
-    """A record of at least a warning with this action, whose fields contain these words and whose sentence is constant."""
-    found = [r for r in caplog.records if r.__dict__.get("action") == action]
-    for record in found:
-        told = {name: str(record.__dict__.get(name)) for name in fields}
-        if record.levelno >= logging.WARNING and all(
-            words in told[name] for name, words in fields.items()
-        ):
-            assert not record.args
-            return record
-    raise AssertionError(f"no {action} with {fields} in {[r.__dict__ for r in found]}")
-
-
 # AWS and SES ----------------------------------------------------------------------------------------------------------
 
 Fault = Callable[[World], AbstractAsyncContextManager[None]]
@@ -173,26 +67,32 @@ Fault = Callable[[World], AbstractAsyncContextManager[None]]
 async def expired_credentials(world: World) -> AsyncIterator[None]:
     """Until somebody renews the file."""
     world.aws.expired.add(KEY)
-    yield
-    world.aws.expired.clear()
-    world.aws.key = "AKIDRENEWED"
-    write_credentials(world.credentials, "AKIDRENEWED")
+    try:
+        yield
+    finally:
+        world.aws.expired.clear()
+        world.aws.key = "AKIDRENEWED"
+        write_credentials(world.credentials, "AKIDRENEWED")
 
 
 @asynccontextmanager
 async def wrong_region(world: World) -> AsyncIterator[None]:
     """What answers is of another region than we sign for."""
     region, world.aws.region = world.aws.region, "us-east-1"
-    yield
-    world.aws.region = region
+    try:
+        yield
+    finally:
+        world.aws.region = region
 
 
 @asynccontextmanager
 async def slow_clock(world: World) -> AsyncIterator[None]:
     """Ours is a quarter of an hour behind that of AWS."""
     world.aws.clock_s = 900.0
-    yield
-    world.aws.clock_s = 0.0
+    try:
+        yield
+    finally:
+        world.aws.clock_s = 0.0
 
 
 @asynccontextmanager
@@ -312,31 +212,6 @@ async def test_unverified_sender_stops_alone_is_told_and_costs_no_message(
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
 
 
-class Held:
-    """SES takes calls and answers none of them until it is let go."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._go_on = asyncio.Event()
-
-    async def answer(self, request: web.Request, number: int) -> web.StreamResponse:
-        if self._go_on.is_set():
-            return await self._world.aws.answer(request, number)
-        await self._go_on.wait()
-        return await accept(request, number)
-
-    async def under_way(self) -> list[UUID]:
-        """Messages whose calls are."""
-        self._world.rig.ses.answer = self.answer
-        ids = await self._world.write()
-        under_way = self._world.rig.ses.under_way
-        await until(lambda: under_way.total() == len(ids), PATIENCE_S)
-        return ids
-
-    def let_go(self) -> None:
-        self._go_on.set()
-
-
 async def refused_outcomes_are_told(
     world: World, caplog: pytest.LogCaptureFixture, *words: str
 ) -> None:
@@ -362,7 +237,7 @@ async def test_read_only_postgresql_is_told_and_costs_no_message(
     )
     try:
         await refuses_changes(world, asyncpg.ReadOnlySQLTransactionError)
-        # A session that is older than the fault commits on; what it commits waits.
+        # What is committed all the same waits.
         waiting = await world.write()
         held.let_go()
         await refused_outcomes_are_told(world, caplog, "25006", "default_transaction_read_only off")
@@ -389,15 +264,18 @@ async def refuses_changes(world: World, error: type[Exception]) -> None:
         await connection.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def disk() -> Iterator[Path]:
     with small_disk() as directory:
         yield directory
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cramped(
-    servers: devservers.Servers, template_database: str, disk: Path, tmp_path: Path
+    servers: devservers.Servers,
+    template_database: str,
+    disk: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[World]:
     """A world whose database lies on the small disk."""
     name = f"cramped_{os.urandom(4).hex()}"
@@ -408,7 +286,7 @@ async def cramped(
         connection.execute(f"CREATE TABLESPACE cramped LOCATION '{disk / 'tablespace'}'".encode())
         try:
             connection.execute(f'ALTER DATABASE "{name}" SET TABLESPACE cramped'.encode())
-            async with living(kafka, dsn, topics, tmp_path) as made:
+            async with living(kafka, dsn, topics, tmp_path_factory.mktemp("aws")) as made:
                 yield made
         finally:
             servers.postgres.drop_database(name)
@@ -440,3 +318,32 @@ async def use_up(cramped: World, ids: list[UUID]) -> None:
     """Writes messages until the database refuses them."""
     for _ in range(10_000):
         ids += await cramped.rig.fill(100)
+
+
+async def test_full_disk_is_told_by_recipients_and_costs_no_event(
+    servers: devservers.Servers,
+    cramped: World,
+    disk: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = cramped.rig.database
+    setup = Setup(servers, cramped.rig.topics, cramped.rig.dsn)
+    row = await make_row(database, "submitted", provider_message_id="p-1")
+    async with folding(setup.stage()) as stage:
+        await setup.publish_events([event(EventType.DELIVERED, row)])
+        await until(lambda: has_events(database, 1), PATIENCE_S)
+        fill(disk)
+        try:
+            await setup.publish_events(many(row, 3000))
+            await until(lambda: "make room" in str(stage.health.missing()), PATIENCE_S)
+            logged(caplog, "duty.failed", error="its disk is full; make room")
+        finally:
+            make_room(disk)
+        await until(lambda: has_events(database, 3001), PATIENCE_S)
+
+        async def all_committed() -> bool:
+            return await setup.committed() == 3001
+
+        await until(all_committed, PATIENCE_S)
+        assert not stage.health.missing()
+    await setup.publisher.stop()
