@@ -41,12 +41,12 @@ _TAKES_NOTHING: Final = (
 )
 
 
-def tell(error: BaseException) -> str:
+def tell(error: BaseException, what: str = "Kafka") -> str:
     """The error in a sentence, with what to look at where waiting alone may not help."""
     if not isinstance(error, _TAKES_NOTHING):
-        return f"Kafka: {error!r}"
+        return f"{what}: {error!r}"
     return (
-        f"Kafka: {error!r}: see that the brokers are up, that as many are in sync as min.insync.replicas asks for, "
+        f"{what}: {error!r}: see that the brokers are up, that as many are in sync as min.insync.replicas asks for, "
         "and that their disks have room"
     )
 

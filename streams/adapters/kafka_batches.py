@@ -19,7 +19,7 @@ from aiokafka.errors import (
     UnsupportedForMessageFormatError,
 )
 
-from streams.adapters.kafka import kafka_errors
+from streams.adapters.kafka import kafka_errors, tell
 from streams.adapters.kafka_partitions import Batch, Partition, Topic
 from streams.adapters.kafka_producers import BATCH_BYTES, abandon, connected
 from streams.domain.acknowledgement import AcknowledgedPrefix, Transaction
@@ -247,7 +247,7 @@ class KafkaBatches:
     def _on_sent(self, producer: Any, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, KafkaError):
-            self._fail(producer, Unavailable(f"Kafka: {error!r}"))
+            self._fail(producer, Unavailable(tell(error)))
         elif isinstance(error, Exception):
             self._fail(producer, error)
 
@@ -277,7 +277,7 @@ class KafkaBatches:
     def _judge(self, topic: str, batch: Batch, error: BaseException) -> Exception:
         """What a batch that failed means: its one record is refused, smaller batches are wanted, or Kafka is in trouble."""
         if not isinstance(error, _REFUSALS):
-            return Unavailable(f"Kafka did not take a batch for {topic}: {error!r}")
+            return Unavailable(tell(error, f"Kafka did not take a batch for {topic}"))
         if len(batch.ids) == 1:
             if not isinstance(error, _SIZE_REFUSALS):
                 self._limits.pop(topic, None)
