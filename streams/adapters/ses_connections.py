@@ -22,6 +22,7 @@ class Writing:
     begun_at: float = 0.0
     reused: bool = False
     refused: Exception | None = None
+    connection: aiohttp.connector.Connection | None = None
     transport: asyncio.WriteTransport | None = None
 
     def begin(self) -> None:
@@ -35,8 +36,13 @@ class Writing:
         self.begun_at = time.monotonic()
 
     def abort(self) -> None:
-        """The call is over: what is left of its request in buffers never leaves, which closing alone would let it."""
-        if self.transport is not None:
+        """The call is over: what is left of its request in buffers never leaves, which closing alone would let it.
+
+        Once the whole answer has come the connection is given back, and may be another call's by now.
+        """
+        if self.transport is None or self.connection is None:
+            return
+        if self.connection.protocol is not None or self.transport.is_closing():
             self.transport.abort()
 
 
@@ -67,6 +73,7 @@ class PunctualConnector(aiohttp.TCPConnector):
         if time.monotonic() > writing.latest:
             connection.release()
             raise SlotMissed
+        writing.connection = connection
         # uvloop's is of another class.
         writing.transport = cast(asyncio.WriteTransport, connection.transport)
         return connection

@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from streams.adapters import ses
 from streams.adapters.ses import SesApi
 from streams.domain.errors import Misconfigured
 from streams.domain.ses_answers import Answer, Fault, FaultKind, Missed, SignedCall
@@ -446,6 +448,45 @@ async def test_call_cancelled_in_the_middle_of_its_writing_leaves_no_whole_reque
             await sending
         await asyncio.wait_for(ended.wait(), 60)
         assert len(got) < len(body)
+
+
+async def test_call_whose_time_runs_out_with_its_last_byte_leaves_the_next_one_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its connection is back by then, and the next call's."""
+    back, asked, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    calls = connections = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls, connections
+        connections += 1
+        while True:
+            await read_request(reader)
+            calls += 1
+            if calls == 2:
+                asked.set()
+                await gone.wait()
+            writer.write(response(b'{"MessageId":"m-1"}'))
+
+    read = ses._read
+
+    async def late(answer: Any) -> bytes | None:
+        found = await read(answer)
+        if not asked.is_set():
+            back.set()
+            await asked.wait()
+            raise TimeoutError
+        return found
+
+    monkeypatch.setattr(ses, "_read", late)
+    async with serving(talk) as url, api(url, monkeypatch, read_timeout_s=60.0) as made:
+        first = asyncio.create_task(call(made, within_s=60.0))
+        await asyncio.wait_for(back.wait(), 60)
+        second = asyncio.create_task(call(made, within_s=60.0))
+        assert await first == Fault(kind=FaultKind.TIMEOUT, written=True)
+        gone.set()
+        assert await second == Answer(status=200, message_id="m-1")
+    assert connections == 1
 
 
 async def test_cookies_of_a_server_are_not_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
