@@ -98,9 +98,12 @@ def fault_of_the_first_bulk_call(
         async with one_at_a_time:
             if not done and call.path == SEND_BULK_EMAIL:
                 await scene.control.post("faults", faults=[fault | {"next": 1}])
-                seen = await original(self, call, **how)
-                # One that was too late for its slot was not made.
-                done = not isinstance(seen, Missed)
+                try:
+                    seen = await original(self, call, **how)
+                    done = not isinstance(seen, Missed)
+                finally:
+                    if not done:  # it was not made, and the fault is no other call's
+                        await scene.control.post("faults", faults=[])
                 return seen
             return await original(self, call, **how)
 
@@ -135,7 +138,9 @@ async def scene(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Scene]:
     async with (
-        rig_on(servers.kafka.bootstrap_servers, database_dsn, database, topics) as rig,
+        rig_on(
+            servers.kafka.bootstrap_servers, database_dsn, database, topics, patch=monkeypatch
+        ) as rig,
         endpoint() as listening,
         aiohttp.ClientSession() as session,
         Simulator(quick_settings(subscribe=(listening.url,), rate=1e6)) as simulator,
