@@ -5,7 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -362,9 +362,17 @@ async def stopped(task: "asyncio.Task[None]") -> None:
 
 @asynccontextmanager
 async def rig_on(
-    bootstrap_servers: str, dsn: str, database: Database, topics: Topics
+    bootstrap_servers: str,
+    dsn: str,
+    database: Database,
+    topics: Topics,
+    *,
+    patch: pytest.MonkeyPatch | None = None,
 ) -> AsyncIterator[Rig]:
-    """The rig on these servers, with a known rate, while the block runs."""
+    """The rig on these servers, with a known rate, while the block runs.
+
+    patch: the fixture's, where the test sets variables too: what two of them set is put back in the wrong order.
+    """
     ses = StubSes()
     await ses.start()
     hand = Hand(bootstrap_servers, database, topics)
@@ -378,12 +386,12 @@ async def rig_on(
     )
     await made.rate()
     carrying = asyncio.create_task(hand.run())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "example")
-        patch.setenv("AWS_REGION", REGION)
-        patch.setenv("AWS_DEFAULT_REGION", REGION)
-        patch.setenv("AWS_ENDPOINT_URL_SESV2", ses.url)
+    with nullcontext(patch) if patch else pytest.MonkeyPatch.context() as own:
+        own.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        own.setenv("AWS_SECRET_ACCESS_KEY", "example")
+        own.setenv("AWS_REGION", REGION)
+        own.setenv("AWS_DEFAULT_REGION", REGION)
+        own.setenv("AWS_ENDPOINT_URL_SESV2", ses.url)
         try:
             yield made
         finally:

@@ -40,7 +40,9 @@ async def rig(  # noqa: PLR0917 fixtures
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    async with rig_on(servers.kafka.bootstrap_servers, database_dsn, database, topics) as made:
+    async with rig_on(
+        servers.kafka.bootstrap_servers, database_dsn, database, topics, patch=monkeypatch
+    ) as made:
         # In a file, so that they can be replaced while the sender runs.
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
