@@ -46,6 +46,8 @@ class GroupConsumer:
         self._session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer: AIOKafkaConsumer | None = None
         self._positions = _Positions(stage)
+        # Records can be read before the listener has looked at where their partitions begin, and committed what it found.
+        self._assigning = asyncio.Lock()
         self._lag = LagGauge(stage)
 
     async def start(self) -> None:
@@ -69,7 +71,9 @@ class GroupConsumer:
         except BaseException:
             await consumer.stop()
             raise
-        consumer.subscribe([self._topic], listener=_Listener(consumer, self._positions))
+        consumer.subscribe(
+            [self._topic], listener=_Listener(consumer, self._positions, self._assigning)
+        )
         self._consumer = consumer
 
     async def stop(self) -> None:
@@ -90,6 +94,9 @@ class GroupConsumer:
             found = await consumer.getmany(
                 timeout_ms=int(POLL_S * 1000), max_records=self._max_records
             )
+        # Without a time-out, since records that are read must not be dropped; the listener has one.
+        async with self._assigning:
+            pass
         self._lag.read(consumer, found)
         records = [record_of(r) for part in found.values() for r in part]
         self._positions.read(records)
@@ -107,7 +114,7 @@ class GroupConsumer:
         if not ends:
             return
         try:
-            async with kafka_errors(), asyncio.timeout(PATIENCE_S):
+            async with kafka_errors(), asyncio.timeout(PATIENCE_S), self._assigning:
                 await consumer.commit(ends)
         except Unavailable as error:
             if not isinstance(error.__cause__, (CommitFailedError, IllegalStateError)):
@@ -163,19 +170,23 @@ class _Positions:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
-    def __init__(self, consumer: AIOKafkaConsumer, positions: _Positions) -> None:
+    def __init__(
+        self, consumer: AIOKafkaConsumer, positions: _Positions, assigning: asyncio.Lock
+    ) -> None:
         self._consumer = consumer
         self._positions = positions
+        self._assigning = assigning
 
     async def on_partitions_revoked(self, revoked: Iterable[KafkaPartition]) -> None:
         """What was read of them and is not committed is read again by their new owner."""
 
     async def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
-        for partition in assigned:
-            committed = await self._consumer.committed(partition)
-            if committed is None:
-                committed = await self._begin(partition)
-            self._positions.assigned(TopicPartition(*partition), committed)
+        async with self._assigning, asyncio.timeout(PATIENCE_S):
+            for partition in assigned:
+                committed = await self._consumer.committed(partition)
+                if committed is None:
+                    committed = await self._begin(partition)
+                self._positions.assigned(TopicPartition(*partition), committed)
         log.info(
             "partitions are assigned",
             extra={"action": "consumer.assigned", "partitions": sorted(p[1] for p in assigned)},

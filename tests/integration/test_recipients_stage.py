@@ -282,11 +282,10 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_start(
 class FailsAtFirst(FactsStore):
     """PostgreSQL that is away for the first transactions, after having done their work."""
 
-    failures = 3
+    fails = True
 
     async def transact(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        if self.failures:
-            self.failures -= 1
+        if self.fails:
 
             async def undone(transaction: Any) -> T:
                 await work(transaction)
@@ -302,13 +301,15 @@ async def test_nothing_is_committed_before_it_is_durable(setup: Setup, database:
     own = Database(setup.dsn, pool_size=4, timeout_s=20, name="recipients")
     counted = metrics.RECIPIENTS_EVENTS.labels(type="opened")
     before = counted._value.get()
-    async with running(setup.stage(facts=FailsAtFirst(own))) as stage:
+    facts = FailsAtFirst(own)
+    async with running(setup.stage(facts=facts)) as stage:
 
         async def fails() -> bool:
             return "fold" in stage.health.missing()
 
         await eventually(fails)
         assert await setup.committed() == 0
+        facts.fails = False
         await eventually(lambda: has_events(database, 40))
     assert counted._value.get() - before == 40
     assert await setup.committed() == 40
