@@ -152,7 +152,8 @@ async def wait_or_stop(stopping: asyncio.Event, seconds: float) -> bool:
 
 
 async def run_stages(stages: Sequence[Stage], *, start_patience_s: float, drain_s: float) -> None:
-    """Starts the stages, runs them until SIGTERM or SIGINT, drains them. Raises what a stage raised."""
+    """Starts the stages, runs them until SIGTERM or SIGINT, drains them. Raises what a stage raised, and RuntimeError for one
+    that ended by itself, cancelled by a library say: who restarts processes that fail has to see it."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -167,6 +168,7 @@ async def run_stages(stages: Sequence[Stage], *, start_patience_s: float, drain_
         asked = asyncio.create_task(stopping.wait())
         await asyncio.wait([asked, *runs], return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
+        ended = [run.get_name() for run in runs if run.done() and not stopping.is_set()]
     finally:
         log.info("draining", extra={"action": "process.draining"})
         await _stop_all(stages, runs, drain_s)
@@ -174,6 +176,8 @@ async def run_stages(stages: Sequence[Stage], *, start_patience_s: float, drain_
     for run in runs:
         if run.done() and not run.cancelled() and (error := run.exception()) is not None:
             raise error
+    if ended:
+        raise RuntimeError(f"stage {ended[0]} ended although nobody asked it to")
 
 
 async def _start(stage: Stage, stopping: asyncio.Event, patience_s: float) -> bool:

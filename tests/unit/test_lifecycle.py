@@ -98,6 +98,7 @@ class FakeStage:
 
     async def start(self) -> None:
         self.told.append("start")
+        self.stopping.clear()
         if self.failures:
             self.failures -= 1
             raise Unavailable("not yet")
@@ -138,6 +139,17 @@ async def test_an_error_of_one_stage_stops_all_and_is_raised() -> None:
             [FakeStage("a", error=Misconfigured("set it")), other], start_patience_s=5, drain_s=5
         )
     assert other.told[-1] == "stop"
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), None])
+async def test_a_stage_that_ends_by_itself_is_an_error(error: BaseException | None) -> None:
+    class Ending(FakeStage):
+        async def run(self) -> None:
+            if error is not None:
+                raise error
+
+    with pytest.raises(RuntimeError, match="stage a ended"):
+        await run_stages([Ending("a"), FakeStage("b")], start_patience_s=5, drain_s=5)
 
 
 async def test_a_wrong_salt_ends_the_process_once_the_database_is_back() -> None:
