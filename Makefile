@@ -9,8 +9,10 @@ INPUTS ?= 100000
 MESSAGES ?= 20000
 KIND ?= 503
 KILLS ?= 2000
+# Stages are started by the hundred: each would compile the same modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check format crash scenarios chaos bench cases fuzz up down lock clean
+.PHONY: help demo test check style types format crash scenarios outage timeouts chaos bench cases fuzz up down lock clean
 
 help: ## these lines
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -21,13 +23,21 @@ help: ## these lines
 demo: .venv/ready ## the whole pipeline on real servers, judged by the simulator's ledger; KILL=1 kills every stage once
 	@$(PY) -m demo --kill $(KILL)
 
+# Types and layers are looked at beside the tests, when these wait; what they say is told at the end, and fails the target too.
 test: .venv/ready ## formatting, lint, types, layers and every test
-	@$(MAKE) --no-print-directory check
-	@$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory style
+	@told=$$(mktemp) && trap 'rm -f "$$told"' EXIT && \
+	{ nice $(MAKE) --no-print-directory types >"$$told" 2>&1 & types=$$!; }; \
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS); tested=$$?; \
+	wait $$types; typed=$$?; cat "$$told"; exit $$((tested | typed))
 
-check: .venv/ready ## formatting, lint, types, layers
+check: style types ## formatting, lint, types, layers
+
+style: .venv/ready
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m ruff check --quiet .
+
+types: .venv/ready
 	@$(PY) -m mypy --no-error-summary
 	@$(PY) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())' >/dev/null || $(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
@@ -49,6 +59,9 @@ scenarios: .venv/ready ## the field cases with brokers restarted, calls slowed a
 
 outage: .venv/ready ## SES is down for half an hour (scaled to 30 s) while 5,000 messages wait; KIND=503, unreachable or mute
 	@$(PY) -m demo.outage --kind $(KIND)
+
+timeouts: .venv/ready ## SES takes 5,000 messages and leaves 5 % of the calls without an answer: all are settled by events
+	@$(PY) -m demo.timeouts
 
 chaos: .venv/ready ## events under every disturbance of SNS while their stages are killed, judged by the simulator's ledger; MESSAGES=20000
 	@$(PY) -m demo.events_chaos --messages $(MESSAGES)

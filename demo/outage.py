@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import psycopg
-
 import devservers
-from demo.system import NotWorking, System, get
+from demo import backlog
+from demo.system import NotWorking, System
 from devservers.ports import Ports
 from devservers.tcp_proxy import TcpProxy
 
@@ -29,7 +28,6 @@ SENDERS: Final = ("sender", "sender-2")
 KINDS: Final = ("503", "unreachable", "mute")
 MOST_AMBIGUOUS: Final = 50
 FIRST_S, LONGEST_S = 5.0, 240.0
-A_TRANSACTION: Final = 500
 PATIENCE_S: Final = 600.0
 
 
@@ -90,13 +88,15 @@ class Run:
         self._lasts_s = lasts_s
 
     def run(self) -> dict[str, Any]:
-        self._commit(200, "before")
+        backlog.commit(self._system.dsn, 200, "before")
         self._system.wait_for(
-            lambda: self._states()["submitted"] == 200, "the first mail", timeout_s=120
+            lambda: backlog.states(self._system.dsn)["submitted"] == 200,
+            "the first mail",
+            timeout_s=120,
         )
         self._outage.begin(self._system)
         began = time.monotonic()
-        self._commit(self._messages, "during")
+        backlog.commit(self._system.dsn, self._messages, "during")
         self._system.wait_for(self._says_why, "a sender to say why nothing is sent", timeout_s=300)
         say("the circuit is open")
         self._system.wait_for(
@@ -104,64 +104,44 @@ class Run:
             "the outage",
             timeout_s=self._lasts_s + 60,
         )
-        during, probes = self._states(), self._value("SELECT probes FROM send_rate")
+        during, probes = (
+            backlog.states(self._system.dsn),
+            backlog.value(self._system.dsn, "SELECT probes FROM send_rate"),
+        )
         say(f"SES comes back after {self._lasts_s:.0f} s and {probes} probes: {dict(during)}")
         self._outage.end(self._system)
         ended = time.monotonic()
         self._system.wait_for(
-            lambda: not self._states().keys() & {"pending", "sending"},
+            lambda: not backlog.states(self._system.dsn).keys() & {"pending", "sending"},
             "everything to go out",
             timeout_s=PATIENCE_S,
         )
         return self._found(during, probes, time.monotonic() - ended)
 
     def _found(self, during: Counter[str], probes: int, recovered_s: float) -> dict[str, Any]:
-        states = self._states()
+        states = backlog.states(self._system.dsn)
         accepted = Counter(call["outbox"] for call in self._system.ledger())
         return {
             "messages": self._messages,
             "outage_s": round(self._lasts_s, 1),
             "probes": probes,
-            "ever_ambiguous": sum(map(self._unknown, SENDERS)),
+            "ever_ambiguous": sum(
+                backlog.unknown_outcomes(self._system, sender) for sender in SENDERS
+            ),
             "waited": during["pending"],
             "submitted": states["submitted"],
             "ambiguous": states["ambiguous"],
             "failed": states["failed"],
             "lost": self._messages + 200 - states["submitted"] - states["ambiguous"],
             "sent_twice": sum(times > 1 for times in accepted.values()),
-            "charged": self._value("SELECT count(*) FROM email_outbox WHERE attempts > 1"),
+            "charged": backlog.value(
+                self._system.dsn, "SELECT count(*) FROM email_outbox WHERE attempts > 1"
+            ),
             "gone_out_after_s": round(recovered_s, 1),
         }
 
-    def _unknown(self, sender: str) -> int:
-        """Calls of unknown outcome: each makes its message ambiguous, until an event settles it."""
-        lines = get(self._system.url(sender, "/metrics"))[1].decode().splitlines()
-        start = 'mailstreams_sender_outcomes_total{kind="unknown"}'
-        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(start))
-
     def _says_why(self) -> bool:
         return any(not self._system.ready(sender) for sender in SENDERS)
-
-    def _commit(self, count: int, name: str) -> None:
-        with psycopg.connect(self._system.dsn) as connection:
-            for first in range(0, count, A_TRANSACTION):
-                connection.execute(
-                    "INSERT INTO email_outbox (recipient, sender, subject, text) "
-                    "SELECT %s || '-' || n || '@example.com', 'shop@example.com', 'Hello', 'Hi' "
-                    "FROM generate_series(%s::int, %s::int) AS n",
-                    (name, first + 1, min(first + A_TRANSACTION, count)),
-                )
-                connection.commit()
-
-    def _states(self) -> Counter[str]:
-        with psycopg.connect(self._system.dsn) as connection:
-            rows = connection.execute("SELECT state, count(*) FROM email_outbox GROUP BY state")
-            return Counter(dict(rows.fetchall()))
-
-    def _value(self, sql: str) -> int:
-        with psycopg.connect(self._system.dsn) as connection:
-            row = connection.execute(sql).fetchone()
-        return 0 if row is None else int(row[0])
 
 
 def faults(found: dict[str, Any]) -> list[str]:
