@@ -3,14 +3,17 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 KILL ?= 0
-# Test processes side by side, each with servers of its own: tests mostly wait.
-JOBS ?= 2
+# Test processes side by side, each with servers of its own: more than processors, since tests wait half of the time.
+JOBS ?= 3
 INPUTS ?= 100000
 MESSAGES ?= 20000
 KIND ?= 503
 KILLS ?= 2000
 # Stages are started by the hundred: each would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
+TYPES = $(PY) -m mypy --no-error-summary
+LINT_IMPORTS = $(PY) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())'
+LAYERS = { $(LINT_IMPORTS) >/dev/null || $(LINT_IMPORTS); }
 
 .PHONY: help demo test check style types format crash scenarios outage timeouts chaos bench cases fuzz up down lock clean
 
@@ -27,7 +30,7 @@ demo: .venv/ready ## the whole pipeline on real servers, judged by the simulator
 test: .venv/ready ## formatting, lint, types, layers and every test
 	@$(MAKE) --no-print-directory style
 	@told=$$(mktemp) && trap 'rm -f "$$told"' EXIT && \
-	{ nice $(MAKE) --no-print-directory types >"$$told" 2>&1 & types=$$!; }; \
+	{ ( nice $(TYPES) && $(LAYERS) ) >"$$told" 2>&1 & types=$$!; }; \
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS); tested=$$?; \
 	wait $$types; typed=$$?; cat "$$told"; exit $$((tested | typed))
 
@@ -38,8 +41,8 @@ style: .venv/ready
 	@$(PY) -m ruff check --quiet .
 
 types: .venv/ready
-	@$(PY) -m mypy --no-error-summary
-	@$(PY) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())' >/dev/null || $(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+	@$(TYPES)
+	@$(LAYERS)
 
 format: .venv/ready ## formats the code
 	@$(PY) -m ruff format --quiet .

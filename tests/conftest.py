@@ -1,13 +1,17 @@
 """Servers once a session, a fresh migrated database and topics of its own for each test that asks."""
 
 import asyncio
+import functools
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Final
 
+import botocore.session
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from botocore.loaders import create_loader
 
 import devservers
 from devservers.settings import DEV_RUNS
@@ -18,6 +22,32 @@ from streams.domain.topics import Topics
 
 SALT: Final = b"0123456789abcdef0123456789abcdef"
 PARTITIONS: Final = 3
+# The longest first, so that no worker is left with one of them at the end: a file stays on one worker (--dist loadfile).
+LONGEST: Final = (
+    "cases/test_ses_send.py",
+    "scenarios/test_processes.py",
+    "integration/test_sender_circuit.py",
+    "scenarios/test_cluster.py",
+    "acceptance/test_outages.py",
+    "integration/test_sender_flow.py",
+    "integration/test_sender_failures.py",
+    "cases/test_sns_http.py",
+    "cases/test_ses_event.py",
+    "acceptance/test_crash.py",
+    "integration/test_sender_journal.py",
+    "acceptance/test_benchmarks.py",
+    "integration/test_scheduler_duties.py",
+    "integration/test_relay_failures.py",
+    "integration/test_rebuild.py",
+    "acceptance/test_demo.py",
+    "acceptance/test_ses_disturbed.py",
+    "integration/test_clear_errors.py",
+    "scenarios/test_not_writable.py",
+    "scenarios/test_refused_records.py",
+    "integration/test_devservers_cluster.py",
+    "acceptance/test_events_chaos.py",
+    "integration/test_events_kafka.py",
+)
 _numbers = itertools.count()
 
 
@@ -25,6 +55,35 @@ def pytest_configure() -> None:
     """Databases and topics by the hundred, all thrown away: in memory where there is room. kill -9 of a server loses nothing there."""
     if (place := devservers.memory_directory()) is not None:
         os.environ.setdefault(DEV_RUNS, str(place))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files, then those on real servers, then the many that take a moment."""
+    tests = Path(__file__).parent
+    place = {tests / name: number for number, name in enumerate(LONGEST)}
+    on_servers = {item.path for item in items if item.get_closest_marker("servers")}
+    items.sort(key=lambda item: place.get(item.path, len(place) + (item.path not in on_servers)))
+
+
+@pytest.fixture(autouse=True)
+def environment_left_alone() -> Iterator[None]:
+    """What a test leaves in the environment makes another one fail, far away."""
+    before = _variables()
+    yield
+    assert _variables() == before
+
+
+def _variables() -> dict[str, str]:
+    ours = ("AWS_", "MAILSTREAMS_", "HTTP", "http")
+    return {name: value for name, value in os.environ.items() if name.startswith(ours)}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _service_models_read_once() -> Iterator[None]:
+    """Every session of botocore would read megabytes of JSON again, which costs a client a tenth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", functools.cache(create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import logging
 import os
@@ -18,7 +17,6 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from botocore.loaders import JSONFileLoader
 
 import devservers
 from streams import wiring
@@ -95,15 +93,12 @@ async def send_scene(
     handler = LinesByContext()
     admin = AIOKafkaAdminClient(bootstrap_servers=servers.kafka.bootstrap_servers)
     trial = f"cases_send_{os.getpid()}_trial"
-    # Each session of botocore would read the same megabytes again.
-    load = functools.lru_cache(maxsize=None)(JSONFileLoader().load_file)
     with (
         pytest.MonkeyPatch.context() as patch,
         captured(),
         trusting(authority.path),
         installed(asyncio.get_running_loop()),
     ):
-        patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
         patch.setenv("AWS_DEFAULT_REGION", REGION)
         patch.setenv("AWS_REGION", REGION)
         patch.setenv("AWS_CONFIG_FILE", os.devnull)

@@ -49,6 +49,8 @@ from tests.integration.suppression_truth import keys_whose_last_record_differs
 pytestmark = pytest.mark.servers
 
 KEY: Final = Fernet.generate_key()
+# A commit of the stage that finds no coordinator ends after half a minute, and is made again.
+PATIENCE_S: Final = 90.0
 # Evidence of a streak has to be fresh, or what it suppresses is over already.
 DAYS_AGO: Final = 6
 BY_HAND: Final = ("9" * 32, "8" * 32)
@@ -119,7 +121,7 @@ class Setup:
         async with self.folding():
             pass
 
-    async def rebuild(self, *, apply: bool = False, patience_s: float = 10.0) -> Rebuilt:
+    async def rebuild(self, *, apply: bool = False, patience_s: float = PATIENCE_S) -> Rebuilt:
         past = self.past()
         try:
             async with (
@@ -404,7 +406,7 @@ async def test_what_the_stage_has_not_folded_yet_is_waited_for(
     await setup.publish(story(rows))
     with pytest.raises(Unavailable, match=r"has not folded \d+ of the records yet"):
         await setup.rebuild(patience_s=0.2)
-    checking = asyncio.create_task(setup.rebuild(patience_s=30.0))
+    checking = asyncio.create_task(setup.rebuild())
     async with setup.folding():
         done = await checking
     assert done.is_equal, done.as_json()
@@ -450,7 +452,13 @@ async def test_a_message_that_becomes_known_meanwhile_is_no_difference(
         ) as own,
         scratch_on(own) as scratch,
     ):
-        run = Rebuild(past=past, scratch=scratch, live=LiveFactsStore(database), second_look_s=3.0)
+        run = Rebuild(
+            past=past,
+            scratch=scratch,
+            live=LiveFactsStore(database),
+            patience_s=PATIENCE_S,
+            second_look_s=3.0,
+        )
         await run._rebuild()
         await execute(database, "UPDATE email_attempt SET provider_message_id = 'p-1'")
         if first == "live":
