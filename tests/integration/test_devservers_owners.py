@@ -94,7 +94,8 @@ def test_an_owner_killed_in_any_phase_leaves_nothing_and_the_next_start_is_whole
     owner.wait()
     runs = place / "mailstreams" / "runs"
     eventually(lambda: not command_lines(place) and not any(map(is_locked, runs.glob("run-*"))))
-    assert detached_segments() <= before
+    # One of another worker, killed at this moment, is removed in the next.
+    eventually(lambda: detached_segments() <= before)
     settings = ServerSettings(
         kafka="--kafka-only" in options,
         postgres="--kafka-only" not in options,
