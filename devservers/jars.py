@@ -1,4 +1,4 @@
-"""Kafka's jars: what `kafka.lock` names, fetched through jgo, each checked against its SHA-256."""
+"""Jars of Kafka and Kafka Connect: what a lock names, fetched through jgo, each checked against its SHA-256."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def kafka_version(jars: Iterable[Jar]) -> str:
     return next(jar.version for jar in jars if jar.artifact.startswith("kafka_"))
 
 
-def locked_jars() -> tuple[Jar, ...]:
-    """The jars of the lock in this package."""
-    return read_lock(LOCK_FILE.read_text(encoding="utf-8"))
+def locked_jars(lock: Path = LOCK_FILE) -> tuple[Jar, ...]:
+    """The jars of a lock in this package, by default the broker's."""
+    return read_lock(lock.read_text(encoding="utf-8"))
 
 
 def fetch(jars: Iterable[Jar], directory: Path) -> tuple[Path, ...]:
@@ -111,7 +111,7 @@ def _local_copy(jar: Jar) -> Path | None:
 
 def _download(jar: Jar, draft: Path) -> Path:
     context = _maven()
-    why = "it differs from the SHA-256 in kafka.lock"
+    why = "it differs from the SHA-256 in the lock"
     for attempt in range(TRIES):
         try:
             repository = draft / str(attempt)

@@ -82,14 +82,18 @@ def fingerprint(java: Java, jars: Sequence[Path]) -> str:
 
 
 def java_command(
-    java: Java, jars: Sequence[Path], directory: Path, options: Sequence[str] = ()
+    java: Java,
+    jars: Sequence[Path],
+    directory: Path,
+    options: Sequence[str] = (),
+    jvm: Sequence[str] = JVM_OPTIONS,
 ) -> list[str]:
     """`java` with the class path; what it drops goes below `directory`, not into /tmp."""
     temporary = directory / "tmp"
     temporary.mkdir(exist_ok=True)
     return [
         java.program,
-        *JVM_OPTIONS,
+        *jvm,
         *options,
         f"-Djava.io.tmpdir={temporary}",
         f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}",

@@ -1,0 +1,157 @@
+"""The relay and Debezium with the shipped configuration make the same records of the same rows.
+
+CONFORMANCE_ROWS=100000 is the long form, CONFORMANCE_SEED the rows of another seed.
+"""
+
+import asyncio
+import os
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import devservers
+import streams
+from devservers.connect import NO_MAVEN, LocalConnect, running_connect
+from devservers.settings import DEV_MAVEN
+from streams.adapters.kafka import create_topics
+from streams.domain.topics import Topics
+from tests.conftest import PARTITIONS
+from tests.integration.conformance_rows import AGGREGATES, Generator, write
+from tests.integration.debezium_setup import shipped_configuration
+from tests.integration.relay_setup import Reader, Setup, eventually, streaming
+
+ROWS: Final = int(os.environ.get("CONFORMANCE_ROWS", "2000"))
+SEED: Final = int(os.environ.get("CONFORMANCE_SEED", "1"))
+WITHIN_S: Final = 120.0 + ROWS / 100
+
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.timeout(int(2 * WITHIN_S) + 300),
+    pytest.mark.skipif(
+        os.environ.get(DEV_MAVEN) == NO_MAVEN, reason=f"{DEV_MAVEN} says that there is no Maven"
+    ),
+]
+
+
+class Difference(StrEnum):
+    """Every difference on purpose, as docs/relay.md names it."""
+
+    TRACEPARENT = "header `traceparent`"
+    TIMESTAMP = "time stamp of the record"
+    NO_KEY = "a row with an empty key"
+
+
+def test_the_documentation_lists_the_differences_that_are_known_here() -> None:
+    text = Path(streams.__file__).parent.parent.joinpath("docs/relay.md").read_text("utf-8")
+    section = text.split("## What differs from Debezium\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
+    assert rows == list(Difference)
+
+
+@pytest.fixture(scope="module")
+def connect(servers: devservers.Servers) -> Iterator[LocalConnect]:
+    """A worker, with Debezium on its class path; no connector runs."""
+    with running_connect(servers.kafka.bootstrap_servers) as worker:
+        yield worker
+
+
+@pytest.fixture
+async def setup(servers: devservers.Servers, database_dsn: str, topics: Topics) -> Setup:
+    made = Setup(dsn=database_dsn, bootstrap_servers=servers.kafka.bootstrap_servers, topics=topics)
+    await made.make_slot()
+    return made
+
+
+@pytest.fixture
+async def debezium(connect: LocalConnect, setup: Setup) -> AsyncIterator[Setup]:
+    """Debezium, streaming the same feed through a slot of its own to topics of its own."""
+    other = Setup(
+        dsn=setup.dsn,
+        bootstrap_servers=setup.bootstrap_servers,
+        topics=Topics(prefix=f"{setup.topics.prefix}debezium."),
+    )
+    await create_topics(
+        other.bootstrap_servers, other.topics, partitions=PARTITIONS, replication_factor=-1
+    )
+    await other.make_slot()
+    config = shipped_configuration(other.dsn, slot=other.slot, topic_prefix=other.topics.prefix)
+    await asyncio.to_thread(connect.configure, other.slot, config)
+    await asyncio.to_thread(connect.wait_until_running, other.slot)
+    yield other
+    await asyncio.to_thread(connect.remove, other.slot)
+
+    async def let_go() -> bool:
+        return await other.slot_pid() is None
+
+    await eventually(let_go)
+
+
+async def test_the_same_rows_become_the_same_records_in_the_same_order(
+    setup: Setup, debezium: Setup
+) -> None:
+    changes = Generator(SEED).writers(ROWS, writers=4)
+    expected = [row for writer in changes for change in writer for row in change.committed()]
+    contexts = {str(row.id).encode(): row.traceparent for row in expected}
+    keyless = sorted(str(row.id) for row in expected if not row.aggregateid)
+    count = len(expected) + 3000
+    async with (
+        streaming(setup.relay()),
+        Reader(setup.bootstrap_servers, *_names(setup)) as ours,
+        Reader(setup.bootstrap_servers, *_names(debezium)) as theirs,
+    ):
+        await asyncio.gather(*(write(setup.dsn, writer) for writer in changes))
+        for reader, without in ((ours, keyless), (theirs, [])):
+            await reader.read(_at_least(count - len(without)), within_s=WITHIN_S)
+            await reader.rest()
+        refused = await setup.value(
+            "SELECT array_agg(id::text ORDER BY id::text) FROM relay_refused WHERE reason = 'no-key'"
+        )
+    assert keyless
+    assert refused == keyless
+    assert sorted(_id(record) for record in theirs.records if record.key == b"") == keyless
+    mine = _by_partition(setup, ours.records)
+    golden = _by_partition(debezium, [record for record in theirs.records if record.key])
+    assert mine.keys() == golden.keys()
+    for place, records in golden.items():
+        complete = [_with_context(record, contexts) for record in records]
+        for number, (found, record) in enumerate(zip(mine[place], complete, strict=False)):
+            assert found == record, f"{place}, record {number}, seed {SEED}"
+        assert len(mine[place]) == len(complete), f"{place}, seed {SEED}"
+
+
+Comparable = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+def _at_least(count: int) -> Callable[[list[Any]], bool]:
+    return lambda found: len(found) >= count
+
+
+def _id(record: Any) -> str:
+    return str(dict(record.headers)["id"], "ascii")
+
+
+def _names(setup: Setup) -> list[str]:
+    return [setup.topics.of_aggregate(name) for name in AGGREGATES]
+
+
+def _by_partition(setup: Setup, records: list[Any]) -> dict[tuple[str, int], list[Comparable]]:
+    """Key, value and headers of each record, by topic without its prefix and by partition, in the partition's order."""
+    found = defaultdict(list)
+    for record in sorted(records, key=lambda record: record.offset):
+        place = record.topic.removeprefix(setup.topics.prefix), record.partition
+        found[place].append((record.key, record.value, tuple(record.headers)))
+    return found
+
+
+def _with_context(record: Comparable, contexts: dict[bytes, str | None]) -> Comparable:
+    """Debezium's record with the header that only the relay writes, at the relay's place."""
+    key, value, headers = record
+    found = contexts.get(dict(headers)["id"] or b"")
+    if found is None:
+        return record
+    return key, value, (*headers[:3], ("traceparent", found.encode()), *headers[3:])
