@@ -10,6 +10,7 @@ import typer
 
 from streams.commands import ambiguous, dead_letters, suppressions
 from streams.commands.cancel import cancel
+from streams.commands.doctor import doctor
 from streams.commands.rebuild import rebuild
 from streams.commands.running import Json, run_async
 from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
@@ -25,14 +26,14 @@ app.add_typer(ambiguous.app, name="ambiguous")
 app.command()(ambiguous.duplicates)
 app.add_typer(dead_letters.app, name="dlq")
 app.command()(cancel)
+app.command()(doctor)
 app.command()(rebuild)
 
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 NOT_BUILT: Final = {
     "api": "the accept API; insert rows with the SQL function enqueue_email meanwhile",
     "console": "the web console; mailstreams trace tells the story of one message meanwhile",
-    "doctor": "the check of an installation; each stage checks what it needs at its start",
-    "status": "the overview; /health/ready and /metrics of each stage say how it is",
+    "status": "the overview; /health/ready and /metrics of each stage say how it is, mailstreams doctor what is wrong",
     "pause": "pausing by command; insert into table pause meanwhile",
     "resume": "resuming by command; delete from table pause meanwhile",
     "replay": "replay by command; a pointer that is still in its topic is read again after resetting the offsets of the sender's group, which sends nothing twice",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streams.adapters.postgres import Database
     from streams.adapters.sns import SnsCertificates, SnsConfirmer
     from streams.adapters.suppression_admin import SuppressionAdmin
+    from streams.domain.diagnosis import Finding
     from streams.domain.rebuilding import Rebuilt
     from streams.domain.reclassification import Report
     from streams.intake_watch import IntakeWatch
@@ -367,6 +368,36 @@ async def migrate(*, with_topics: bool) -> dict[str, list[str]]:
         "slot": [config.relay_slot] if done.slot_made else [],
         "topics": made,
     }
+
+
+async def diagnose(*, with_ses: bool) -> list[Finding]:
+    """What the doctor finds, in the order of its list. Changes nothing."""
+    from streams.adapters.doctor_kafka import DoctorKafka
+    from streams.adapters.doctor_postgres import DoctorPostgres
+    from streams.adapters.doctor_replication import look
+    from streams.adapters.doctor_ses import DoctorSes
+    from streams.doctor import Doctor
+    from streams.domain.diagnosis import error
+    from streams.ports.doctor import Sources
+
+    logs.configure("doctor", "error")
+    try:
+        config = settings.load()
+    except Misconfigured as wrong:
+        return [error("settings.legal", str(wrong))]
+    use_aws_region(os.environ)
+    ses = DoctorSes() if with_ses else None
+    sources = Sources(
+        postgres=lambda: DoctorPostgres.connected(config.postgres_dsn),
+        replication=lambda place: look(config.replication_dsn, place),
+        kafka=DoctorKafka(config.kafka_bootstrap_servers),
+        ses=ses,
+    )
+    try:
+        return await Doctor(config, sources).examine()
+    finally:
+        if ses is not None:
+            await ses.stop()
 
 
 async def trace(outbox_id: UUID) -> list[dict[str, Any]]:

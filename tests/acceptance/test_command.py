@@ -18,7 +18,6 @@ def last_line(done: Done) -> str:
     [
         "api",
         "console",
-        "doctor",
         "status",
         "pause",
         "resume",

@@ -1,0 +1,2 @@
+-- Whether the default partition of the feed has rows.
+SELECT EXISTS (SELECT FROM outbox_feed_default)

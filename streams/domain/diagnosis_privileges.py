@@ -1,0 +1,64 @@
+"""Which privileges each stage needs on which table. A test derives the same from the queries of its adapters."""
+
+from collections.abc import Mapping
+from typing import Final
+
+STAGES: Final[Mapping[str, Mapping[str, str]]] = {
+    "relay": {
+        "outbox_feed": "SELECT",
+        "relay_checkpoint": "SELECT INSERT UPDATE",
+        "relay_refused": "SELECT INSERT",
+    },
+    "sender": {
+        "dead_letter": "INSERT",
+        "email_attempt": "SELECT INSERT UPDATE",
+        "email_due": "SELECT INSERT UPDATE DELETE",
+        "email_event": "SELECT",
+        "email_lease": "SELECT INSERT DELETE",
+        "email_outbox": "SELECT UPDATE",
+        "email_unsettled": "SELECT INSERT",
+        "outbox_feed": "INSERT",
+        "pause": "SELECT INSERT UPDATE",
+        "send_rate": "SELECT UPDATE",
+        "suppression": "SELECT",
+        "template": "SELECT",
+    },
+    "events": {
+        "intake_watch": "SELECT INSERT UPDATE",
+    },
+    "recipients": {
+        "dead_letter": "SELECT DELETE",
+        "email_attempt": "SELECT INSERT UPDATE",
+        "email_due": "SELECT INSERT UPDATE DELETE",
+        "email_duplicate": "SELECT INSERT UPDATE DELETE",
+        "email_event": "SELECT INSERT UPDATE",
+        "email_lease": "SELECT",
+        "email_outbox": "SELECT UPDATE",
+        "email_unsettled": "SELECT INSERT DELETE",
+        "intake_watch": "SELECT INSERT UPDATE",
+        "recipient_outcome": "SELECT INSERT UPDATE",
+        "recipient_state": "SELECT INSERT UPDATE",
+        "suppression": "SELECT INSERT UPDATE DELETE",
+        "suppression_log": "SELECT",
+    },
+    "scheduler": {
+        "dead_letter": "SELECT INSERT DELETE",
+        "email_attempt": "SELECT INSERT UPDATE",
+        "email_due": "SELECT INSERT UPDATE DELETE",
+        "email_duplicate": "SELECT INSERT UPDATE DELETE",
+        "email_event": "SELECT",
+        "email_lease": "SELECT DELETE",
+        "email_outbox": "SELECT UPDATE",
+        "email_unsettled": "SELECT INSERT UPDATE DELETE",
+        "intake_watch": "SELECT DELETE",
+        "outbox_feed": "INSERT",
+        "pause": "SELECT INSERT UPDATE DELETE",
+        "provider_list": "SELECT INSERT UPDATE",
+        "provider_unlisting": "SELECT UPDATE",
+        "scheduler_duty": "SELECT INSERT UPDATE",
+        "send_rate": "SELECT INSERT UPDATE",
+        "suppressed_recipient": "SELECT",
+        "suppression": "SELECT INSERT UPDATE DELETE",
+        "suppression_log": "SELECT",
+    },
+}
