@@ -42,13 +42,18 @@ class Known:
 
 class LoadClock:
     """Seconds of the round, which stand still while too much waits to be sent: so that on a slow machine, too, load and
-    disturbances stay together. backlog: tells how much waits."""
+    disturbances stay together. backlog: tells how much waits; if that is the same for too long it will not change any more,
+    and the load ends."""
 
-    def __init__(self, backlog: Callable[[], Awaitable[int]], *, most: int) -> None:
+    def __init__(
+        self, backlog: Callable[[], Awaitable[int]], *, most: int, still_s: float = 120.0
+    ) -> None:
         self._backlog = backlog
         self._most = most
+        self._still_s = still_s
         self._now = 0.0
         self._over = False
+        self.stands_still = False
 
     async def reached(self, at: float) -> None:
         """Waits for that second, or until the load is over."""
@@ -61,15 +66,21 @@ class LoadClock:
     async def run(self) -> None:
         """Moves on until the load is over."""
         last, looked, waits = time.monotonic(), 0.0, False
+        before, changed = 0, last
         while not self._over:
             await asyncio.sleep(_TICK_S)
             now = time.monotonic()
             if now - looked > _LOOK_S:
                 looked = now
                 try:
-                    waits = await self._backlog() > self._most
+                    backlog = await self._backlog()
                 except _BROKEN:
-                    waits = False
+                    backlog = 0
+                waits = backlog > self._most
+                if not waits or backlog != before:
+                    before, changed = backlog, now
+                self.stands_still = now - changed > self._still_s
+                self._over = self._over or self.stands_still
             self._now += 0.0 if waits else now - last
             last = now
 
@@ -95,6 +106,8 @@ class Load:
             async with asyncio.TaskGroup() as group:
                 for transaction in self._scenario.load():
                     await self._clock.reached(transaction.at)
+                    if self._clock.stands_still:
+                        return
                     await self._room.acquire()
                     group.create_task(self._perform(transaction))
         finally:

@@ -21,6 +21,7 @@ from aiokafka.errors import (
     for_code,
 )
 
+from streams.adapters.kafka_connection import tell_ended_connections
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record
 from streams.domain.topics import Topics
@@ -62,6 +63,7 @@ async def kafka_errors() -> AsyncIterator[None]:
 
 def client_options(bootstrap_servers: str, client_id: str) -> dict[str, Any]:
     """The options that every aiokafka client of ours is made with."""
+    tell_ended_connections()
     return {"bootstrap_servers": bootstrap_servers, "client_id": client_id}
 
 

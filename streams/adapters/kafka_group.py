@@ -11,6 +11,7 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of, undisturbed
+from streams.adapters.kafka_connection import ConsumerEnded, check_alive, close
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.runtime import metrics
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 0.5
 # A poll waits for the end of a rebalance, a commit for the coordinator: both without a bound of their own.
 PATIENCE_S: Final = 30.0
+TOPIC_S: Final = 5.0
 # A fetch without records ends after half a second.
 FRESH_S: Final = 10.0
 
@@ -45,6 +47,7 @@ class GroupConsumer:
         self._max_records = max_records
         self._session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer: AIOKafkaConsumer | None = None
+        self._ended = False
         self._positions = _Positions(stage)
         # Records can be read before the listener has looked at where their partitions begin, and committed what it found.
         self._assigning = asyncio.Lock()
@@ -63,33 +66,49 @@ class GroupConsumer:
         try:
             async with kafka_errors():
                 await undisturbed(consumer.start())
-                known = await consumer.topics()
-            if self._topic not in known:
-                raise Misconfigured(
-                    f'topic {self._topic} does not exist: run "mailstreams migrate" first'
-                )
+                await self._wait_for_topic(consumer)
         except BaseException:
-            await consumer.stop()
+            await close(consumer, PATIENCE_S)
             raise
         consumer.subscribe(
             [self._topic], listener=_Listener(consumer, self._positions, self._assigning)
         )
         self._consumer = consumer
+        self._ended = False
+
+    async def _wait_for_topic(self, consumer: AIOKafkaConsumer) -> None:
+        """A broker that has just started, or a topic that was just made: it is not known at once."""
+        deadline = time.monotonic() + TOPIC_S
+        while self._topic not in await consumer.topics():
+            if time.monotonic() > deadline:
+                raise Misconfigured(
+                    f'topic {self._topic} does not exist: run "mailstreams migrate" first'
+                )
+            await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
         """Leaves the group."""
+        self._ended = False
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return
-        try:
-            async with kafka_errors(), asyncio.timeout(PATIENCE_S):
-                await consumer.stop()
-        except Unavailable:
+        if not await close(consumer, PATIENCE_S):
             log.warning("consumer did not leave its group", extra={"action": "consumer.not_left"})
 
     async def poll(self) -> Sequence[Record]:
-        """The next records, in order within each partition; none after half a second without any."""
+        """The next records, in order within each partition; none after half a second without any.
+
+        Unavailable too where the consumer has ended: with the next call the group is joined anew.
+        """
+        if self._ended:
+            await self.start()
         consumer = self._started()
+        try:
+            check_alive(consumer)
+        except ConsumerEnded:
+            await self.stop()
+            self._ended = True
+            raise
         async with kafka_errors(), asyncio.timeout(PATIENCE_S):
             found = await consumer.getmany(
                 timeout_ms=int(POLL_S * 1000), max_records=self._max_records

@@ -21,6 +21,7 @@ from aiokafka.errors import (
 )
 
 from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of, undisturbed
+from streams.adapters.kafka_connection import check_alive, close
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.domain.topics import Lane, Topics
@@ -102,7 +103,7 @@ class KafkaPointers:
                 listener = _Listener(on_revoked, on_assigned, instance)
                 consumer.subscribe(list(self._lanes), listener=listener)
         except BaseException:
-            await _close(consumer)
+            await close(consumer, _STOP_S)
             raise
         self._consumer = consumer
 
@@ -119,6 +120,7 @@ class KafkaPointers:
     async def fetch(self, lanes: Collection[Lane], *, most: int, timeout_s: float) -> list[Record]:
         """Records of these lanes, those of each partition in order; none after the time-out. Of other lanes fetching pauses."""
         consumer = self._started()
+        check_alive(consumer)
         self._pause_others(consumer, lanes)
         async with kafka_errors():
             try:
@@ -188,7 +190,7 @@ class KafkaPointers:
         """Leaves the group, unless the membership is static. Idempotent."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await _close(consumer)
+            await close(consumer, _STOP_S)
 
     def _check_instance(self) -> None:
         if self._instance is not None and self._instance.taken_over:
@@ -273,11 +275,3 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 def _numbers(partitions: Iterable[KafkaPartition]) -> frozenset[int]:
     return frozenset(tp.partition for tp in partitions)
-
-
-async def _close(consumer: AIOKafkaConsumer) -> None:
-    """Closes without waiting for a broker that does not answer."""
-    try:
-        await asyncio.wait_for(consumer.stop(), _STOP_S)
-    except (TimeoutError, OSError):
-        log.warning("Kafka consumer did not close", extra={"action": "kafka.consumer_not_closed"})
