@@ -114,7 +114,7 @@ class Subscriber:
                 "positions were not committed", extra={"action": "subscriber.not_committed"}
             )
         finally:
-            await consumer.stop()
+            await _stop(consumer)
 
     def stop(self) -> None:
         """Ends the iteration instead of the next event; what is in hand can be finished. Safe in a signal handler."""
@@ -191,6 +191,8 @@ class Subscriber:
             found = await consumer.getmany(
                 timeout_ms=int(_POLL_S * 1000), max_records=self._subscription.fetch
             )
+            if not found:
+                _check_fetches(consumer)
             self._fetched = [
                 (self._positions.progress(partition), record)
                 for partition, records in found.items()
@@ -289,3 +291,21 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Positions start where the group committed."""
+
+
+def _check_fetches(consumer: AIOKafkaConsumer) -> None:
+    """Raises what has ended the consumer's fetches: without them getmany() finds nothing, for ever and without a word.
+
+    That happens: uvloop raises RuntimeError for a write to a connection that has just ended, and aiokafka does not foresee it.
+    """
+    fetches = consumer._fetcher.error_future
+    if fetches.done():
+        fetches.result()
+
+
+async def _stop(consumer: AIOKafkaConsumer) -> None:
+    """stop() raises again what has ended the fetches, which was told already, before it has closed the connections."""
+    try:
+        await consumer.stop()
+    except KafkaError:
+        await consumer._client.close()

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
 
 import devservers
 from streams.domain.addresses import RecipientKey
@@ -133,6 +134,24 @@ async def test_events_arrive_typed_and_in_order_of_their_recipient(scene: Scene)
     for key in {e.recipient_key for e in sent}:
         ids = [e.id for e in found if e.recipient_key == key]
         assert ids == sorted(ids)
+
+
+async def test_fetches_that_have_ended_are_told_and_not_waited_for_in_silence(scene: Scene) -> None:
+    async def failing() -> None:
+        raise KafkaError("Unexpected error during data retrieval")
+
+    await scene.put(event(1), event(2), partition=0)
+    async with Subscriber(scene.subscription()) as events:
+        await take(events, 2)
+        fetcher = getattr(events._consumer, "_fetcher", None)
+        assert fetcher is not None
+        fetcher._fetch_task.cancel()
+        await asyncio.wait([fetcher._fetch_task])
+        fetcher._fetch_task = asyncio.create_task(failing())
+        await scene.put(event(3), partition=0)
+        with pytest.raises(KafkaError, match="data retrieval"):
+            await take(events, 1)
+    assert await scene.committed() == 2
 
 
 async def test_what_is_in_hand_when_the_caller_leaves_comes_again_and_nothing_else(
