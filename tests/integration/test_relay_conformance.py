@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from prometheus_client import REGISTRY
 
 import devservers
 import streams
 from devservers.connect import NO_MAVEN, LocalConnect, running_connect
+from devservers.debezium import shipped_configuration
 from devservers.settings import DEV_MAVEN
 from streams.adapters.kafka import create_topics
 from streams.domain.topics import Topics
 from tests.conftest import PARTITIONS
 from tests.integration.conformance_rows import AGGREGATES, Generator, write
-from tests.integration.debezium_setup import shipped_configuration
+from tests.integration.numbered_rows import numbered_writers, without_repeats
 from tests.integration.relay_setup import Reader, Setup, eventually, streaming
 
 ROWS: Final = int(os.environ.get("CONFORMANCE_ROWS", "2000"))
@@ -85,10 +87,7 @@ async def debezium(connect: LocalConnect, setup: Setup) -> AsyncIterator[Setup]:
     yield other
     await asyncio.to_thread(connect.remove, other.slot)
 
-    async def let_go() -> bool:
-        return await other.slot_pid() is None
-
-    await eventually(let_go)
+    await eventually(lambda: _is_free(other))
 
 
 async def test_the_same_rows_become_the_same_records_in_the_same_order(
@@ -155,3 +154,48 @@ def _with_context(record: Comparable, contexts: dict[bytes, str | None]) -> Comp
     if found is None:
         return record
     return key, value, (*headers[:3], ("traceparent", found.encode()), *headers[3:])
+
+
+async def test_debezium_relay_and_debezium_take_turns_on_one_slot_and_lose_nothing(
+    setup: Setup, connect: LocalConnect
+) -> None:
+    """The procedure of ops/debezium/README.md, while three writers go on; the first rows are there before the connector."""
+    name, rebuilds = setup.slot, _rebuilds()
+    config = shipped_configuration(setup.dsn, slot=name, topic_prefix=setup.topics.prefix)
+    async with (
+        Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader,
+        numbered_writers(setup.dsn, 3) as writers,
+    ):
+        await eventually(writers.have_begun)
+        await asyncio.to_thread(connect.configure, name, config)
+        await asyncio.to_thread(connect.wait_until_running, name)
+        await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
+
+        await asyncio.to_thread(connect.pause_connector, name)
+        await eventually(lambda: _is_free(setup))
+        await setup.execute("DELETE FROM relay_checkpoint WHERE slot = $1", name)
+        async with streaming(setup.relay()):
+            await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
+
+        await asyncio.to_thread(connect.forget_offsets, name)
+        await asyncio.to_thread(connect.resume_connector, name)
+        await asyncio.to_thread(connect.wait_until_running, name)
+        await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
+
+        await writers.stop()
+        await reader.read(writers.all_have_come, within_s=WITHIN_S)
+        await asyncio.to_thread(connect.remove, name)
+        await eventually(lambda: _is_free(setup))
+        records = await reader.rest()
+    assert without_repeats(records) == writers.all_numbers()
+    assert (
+        _rebuilds() == rebuilds
+    )  # the relay trusted the slot: nothing was sent again on suspicion
+
+
+async def _is_free(setup: Setup) -> bool:
+    return await setup.slot_pid() is None
+
+
+def _rebuilds() -> float | None:
+    return REGISTRY.get_sample_value("mailstreams_relay_slot_rebuilds_total")

@@ -1,25 +1,21 @@
-"""Debezium with the configuration that is shipped in ops/debezium, on a database and topics of a test."""
+"""The connector configuration that is shipped in ops/debezium, with what its README tells to change."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import streams
-
-SHIPPED: Final = Path(streams.__file__).parent.parent / "ops/debezium/mailstreams-relay.json"
-PREFIX: Final = "mail."
+SHIPPED = Path(__file__).resolve().parent.parent / "ops" / "debezium" / "mailstreams-relay.json"
+PREFIX = "mail."
 
 
 def shipped_configuration(dsn: str, *, slot: str, topic_prefix: str) -> dict[str, str]:
-    """The shipped file with what its README tells to change: the server, the slot and the prefix of the topics."""
+    """For this database, slot and prefix of the topics; all else as in the file."""
     config: dict[str, str] = json.loads(SHIPPED.read_text(encoding="utf-8"))["config"]
     address = urlsplit(dsn)
     replacement = config["transforms.outbox.route.topic.replacement"]
     pattern = config["predicates.isDeliveryEvent.pattern"]
-    escaped = PREFIX.replace(".", "\\.")
-    assert replacement.startswith(PREFIX)
-    assert pattern.startswith(escaped)
     return config | {
         "database.hostname": address.hostname or "127.0.0.1",
         "database.port": str(address.port or 5432),
@@ -29,6 +25,10 @@ def shipped_configuration(dsn: str, *, slot: str, topic_prefix: str) -> dict[str
         "slot.name": slot,
         "transforms.outbox.route.topic.replacement": topic_prefix
         + replacement.removeprefix(PREFIX),
-        "predicates.isDeliveryEvent.pattern": topic_prefix.replace(".", "\\.")
-        + pattern.removeprefix(escaped),
+        "predicates.isDeliveryEvent.pattern": _escaped(topic_prefix)
+        + pattern.removeprefix(_escaped(PREFIX)),
     }
+
+
+def _escaped(prefix: str) -> str:
+    return prefix.replace(".", "\\.")
