@@ -45,7 +45,10 @@ async def test_a_group_member_that_has_ended_is_made_anew(
     servers: devservers.Servers, topics: Topics, task: str
 ) -> None:
     consumer = GroupConsumer(
-        servers.kafka.bootstrap_servers, topic=topics.delivery_events, group=f"{topics.prefix}g", stage="recipients"
+        servers.kafka.bootstrap_servers,
+        topic=topics.delivery_events,
+        group=f"{topics.prefix}g",
+        stage="recipients",
     )
 
     async def read() -> bytes | None:
