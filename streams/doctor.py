@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import traceback
 from collections.abc import Awaitable, Callable
+from pathlib import PurePath
 from typing import Final
 
 from streams.domain.diagnosis import Finding, clean, error, ok, unseen, warning
@@ -78,9 +80,7 @@ class Doctor:
             await asyncio.wait([task], timeout=_CLOSING_S)
             self._found.append(unseen(id_, f"no answer within {self._within_s:g} s"))
             return
-        try:
-            task.result()
-        except MailstreamsError as failure:
+        if (failure := task.exception()) is not None:
             self._found.append(_failed(id_, failure))
 
     async def _step(self, id_: str, look: Look) -> None:
@@ -225,7 +225,12 @@ def _salt(settings: Settings) -> bytes | None:
         return None
 
 
-def _failed(id_: str, failure: MailstreamsError) -> Finding:
+def _failed(id_: str, failure: BaseException) -> Finding:
+    """A fault of our own is told too, so that the other parts are still looked at; not its text, which may quote anything."""
+    if isinstance(failure, Misconfigured):
+        return error(id_, str(failure))
     if isinstance(failure, Unavailable):
         return unseen(id_, str(failure))
-    return error(id_, str(failure))
+    frame = traceback.extract_tb(failure.__traceback__)[-1]
+    where = f"{PurePath(frame.filename).name}, line {frame.lineno}"
+    return unseen(id_, f"not looked at: {type(failure).__name__} in {where}")

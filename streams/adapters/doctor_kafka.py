@@ -145,13 +145,15 @@ def _options(bootstrap_servers: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _connected(bootstrap_servers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    try:
-        admin = AIOKafkaAdminClient(**_options(bootstrap_servers))
-    except (ValueError, AssertionError):
-        raise Misconfigured("MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS is no list of host:port") from None
+    admin = AIOKafkaAdminClient(**_options(bootstrap_servers))
     async with kafka_errors():
         try:
-            await undisturbed(admin.start())
+            try:
+                await undisturbed(admin.start())
+            except ValueError:
+                raise Misconfigured(
+                    "MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS is no list of host:port"
+                ) from None
             yield admin
         except KafkaConnectionError as error:
             raise Unavailable(f"Kafka at {bootstrap_servers} cannot be reached") from error

@@ -207,7 +207,9 @@ async def _connect(
             )
     except ValueError:
         # asyncpg quotes the URL, which may have a password.
-        raise Misconfigured("MAILSTREAMS_POSTGRES_DSN is no URL of a PostgreSQL") from None
+        raise Misconfigured(
+            "MAILSTREAMS_POSTGRES_DSN is no URL of a PostgreSQL, or names a file that cannot be read"
+        ) from None
 
 
 async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

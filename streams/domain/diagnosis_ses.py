@@ -59,13 +59,19 @@ def judge_account(account: Account | Refusal) -> list[Finding]:
         findings.append(warning("ses.production", "the account is in the sandbox"))
     elif account.production:
         findings.append(ok("ses.production", "the account has production access"))
-    quota, sent = account.daily_quota, account.sent_today
-    if quota is not None and sent is not None and quota > 0:
-        found = f"{sent:.0f} of {quota:.0f} recipients a day are used"
-        full, much = sent >= quota, sent >= _QUOTA_AT * quota
-        tell = error if full else warning
-        findings.append(tell("ses.quota", found) if much else ok("ses.quota", found))
+    if account.daily_quota is not None and account.sent_today is not None:
+        findings.append(_quota(account.daily_quota, account.sent_today))
     return findings
+
+
+def _quota(quota: float, sent: float) -> Finding:
+    """SES says -1 for an account without a quota."""
+    if quota < 0:
+        return ok("ses.quota", "the account has no daily quota")
+    found = f"{sent:.0f} of {quota:.0f} recipients a day are used"
+    if sent >= quota:
+        return error("ses.quota", found)
+    return warning("ses.quota", found) if sent >= _QUOTA_AT * quota else ok("ses.quota", found)
 
 
 def _sending(account: SendingAccount) -> Finding:
@@ -98,6 +104,8 @@ def judge_destinations(
 ) -> Finding:
     id_ = "ses.event-destination"
     if isinstance(found, Refusal):
+        if found.code == "NotFoundException":
+            return error(id_, "without a configuration set no event comes back")
         return _refused(id_, "GetConfigurationSetEventDestinations", found)
     sns = [one for one in found if one.topic is not None]
     ours = [one for one in sns if one.topic in allowed]
