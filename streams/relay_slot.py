@@ -85,6 +85,8 @@ class SlotOpening:
         metrics.RELAY_SLOT_LAG.set(0 if slot is None else slot.lag_bytes)
         safe = None if slot is None else slot.safe_wal_size
         metrics.RELAY_SLOT_SAFE.set(math.inf if safe is None else safe)
+        metrics.RELAY_SLOT_RETAINED.set(0 if slot is None else slot.retained_bytes)
+        metrics.RELAY_SLOT_SHARE.set(0 if slot is None else slot.kept_share)
 
     @asynccontextmanager
     async def recovered(

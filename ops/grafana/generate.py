@@ -85,7 +85,17 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             title="Replication slot",
             description="WAL that PostgreSQL keeps for the relay. Growing without end: no relay reads, or Kafka is away; the disk will fill.",
             unit="bytes",
-            queries=(("kept", "max(mailstreams_relay_slot_lag_bytes)"),),
+            queries=(
+                ("kept", "max(mailstreams_relay_slot_retained_bytes)"),
+                ("not confirmed", "max(mailstreams_relay_slot_lag_bytes)"),
+                ("until it may be lost", "max(mailstreams_relay_slot_safe_wal_bytes) < Inf"),
+            ),
+        ),
+        Panel(
+            title="Slot against its limit",
+            description="Share of max_slot_wal_keep_size that the slot keeps; 0 without such a limit. At 100 % it is lost: a ticket at 50 %, a page at 80 %.",
+            unit="percentunit",
+            queries=(("kept", "max(mailstreams_relay_slot_keep_ratio)"),),
         ),
         Panel(
             title="From commit to topic",

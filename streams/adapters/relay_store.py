@@ -63,6 +63,8 @@ class RelayStore:
                 confirmed=None if row["confirmed"] is None else Lsn(row["confirmed"]),
                 lag_bytes=row["lag_bytes"],
                 safe_wal_size=row["safe_wal_size"],
+                retained_bytes=row["retained_bytes"],
+                keep_bytes=row["keep_bytes"],
             )
         return None
 

@@ -20,7 +20,11 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A row of pg_replication_slots. safe_wal_size: bytes until the slot may be invalidated; None: no limit."""
+    """A row of pg_replication_slots. safe_wal_size: bytes until the slot may be invalidated; None: no limit.
+
+    lag_bytes: WAL behind the confirmed position; retained_bytes: WAL that is kept, which is more while a transaction is open;
+    keep_bytes: max_slot_wal_keep_size, None without a limit.
+    """
 
     plugin: str | None
     here: bool
@@ -29,6 +33,15 @@ class Slot:
     confirmed: Lsn | None
     lag_bytes: int
     safe_wal_size: int | None
+    retained_bytes: int = 0
+    keep_bytes: int | None = None
+
+    @property
+    def kept_share(self) -> float:
+        """Of max_slot_wal_keep_size; 0 without a limit, 1 with a limit of nothing."""
+        if self.keep_bytes is None:
+            return 0.0
+        return self.retained_bytes / self.keep_bytes if self.keep_bytes else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,16 @@ RELAY_OLDEST_AGE = Gauge(
 )
 RELAY_SLOT_LAG = Gauge(
     "mailstreams_relay_slot_lag_bytes",
-    "WAL that PostgreSQL keeps for the slot. Growing without end: no relay reads it, or Kafka is away; the disk will fill.",
+    "WAL behind the position that the relay has confirmed. Growing without end: Kafka is away or slower than the database.",
+)
+RELAY_SLOT_RETAINED = Gauge(
+    "mailstreams_relay_slot_retained_bytes",
+    "WAL that PostgreSQL keeps for the slot; beside a long transaction more than the lag. Growing without end: the disk will fill.",
+)
+RELAY_SLOT_SHARE = Gauge(
+    "mailstreams_relay_slot_keep_ratio",
+    "The share of max_slot_wal_keep_size that the slot keeps; 0 without such a limit. At 1 the slot is lost, and the whole feed "
+    "is sent again: see why the relay does not go on, or raise the limit.",
 )
 RELAY_SLOT_SAFE = Gauge(
     "mailstreams_relay_slot_safe_wal_bytes",

@@ -71,3 +71,13 @@ def test_a_slot_in_use_is_waited_for_whatever_its_state(found: Slot) -> None:
 def test_a_slot_of_something_else_is_misconfigured(found: Slot) -> None:
     with pytest.raises(Misconfigured, match="MAILSTREAMS_RELAY_SLOT"):
         judge(found, None, HERE)
+
+
+@pytest.mark.parametrize(
+    ("retained", "keep", "share"),
+    [(500, 1000, 0.5), (500, None, 0.0), (1500, 1000, 1.5), (0, 0, 1.0)],
+)
+def test_the_share_of_what_a_slot_may_keep_is_known_where_there_is_a_limit(
+    retained: int, keep: int | None, share: float
+) -> None:
+    assert slot(retained_bytes=retained, keep_bytes=keep).kept_share == share
