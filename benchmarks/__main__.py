@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import devservers
-from benchmarks import claims, events, rolling_restart, suppression_table
+from benchmarks import claims, events, relay, rolling_restart, suppression_table
 
 BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     events.NAME: events.run,
     claims.NAME: claims.run,
+    relay.NAME: relay.run,
     rolling_restart.NAME: rolling_restart.run,
     suppression_table.NAME: suppression_table.run,
 }
@@ -23,13 +24,17 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: shows that it runs, measures nothing"
     )
+    parser.add_argument("--rows", type=int, help="of each backlog of the benchmark relay")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - BENCHMARKS.keys())
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
+    if options.rows is not None and (options.names != [relay.NAME] or options.rows < 1):
+        parser.error(f"--rows is a number of rows for {relay.NAME!r} alone")
+    sizes = {} if options.rows is None else {"rows": options.rows}
     for name in options.names or BENCHMARKS:
         try:
-            numbers = BENCHMARKS[name](quick=options.quick)
+            numbers = BENCHMARKS[name](quick=options.quick, **sizes)
         except devservers.DevServersError as error:
             print(f"benchmarks: {error}", file=sys.stderr)
             return 2
