@@ -10,15 +10,8 @@ from typing import Final
 from streams.domain.diagnosis import Finding, clean, error, ok, unseen, warning
 from streams.domain.diagnosis_checks import CHECKS
 from streams.domain.diagnosis_kafka import judge_heartbeats, judge_topics
-from streams.domain.diagnosis_postgres import (
-    Place,
-    Server,
-    judge_database,
-    judge_replication,
-    judge_role,
-    judge_server,
-    judge_session,
-)
+from streams.domain.diagnosis_postgres import Server, judge_database, judge_server, judge_session
+from streams.domain.diagnosis_replication import Place, judge_replication, judge_role
 from streams.domain.diagnosis_ses import judge_account, judge_configuration_set, judge_destinations
 from streams.domain.diagnosis_slot import (
     Surroundings,
@@ -93,7 +86,7 @@ class Doctor:
     async def _postgres(self) -> None:
         async with self._sources.postgres() as facts:
             self._found.append(ok("postgres.reach", "PostgreSQL takes our connection"))
-            server, around, self._place = await facts.server()
+            server, around, self._place = await facts.server(self._settings.relay_slot)
             self._server = server
             self._found += judge_server(server)
             await self._step("postgres.pooler", lambda: self._session(facts))

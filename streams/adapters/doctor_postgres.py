@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
@@ -12,8 +13,9 @@ import orjson
 from streams.adapters.migrations import migration_names
 from streams.adapters.postgres import translate
 from streams.adapters.queries import query, sql_folder
-from streams.domain.diagnosis_postgres import Database, Place, Server, Session
+from streams.domain.diagnosis_postgres import Database, Server, Session
 from streams.domain.diagnosis_privileges import STAGES
+from streams.domain.diagnosis_replication import Place
 from streams.domain.diagnosis_slot import Publication, Slot, Surroundings, Working
 from streams.domain.errors import Misconfigured
 from streams.domain.slots import PUBLICATION
@@ -67,18 +69,23 @@ class DoctorPostgres:
         finally:
             await _close(connection)
 
-    async def server(self) -> tuple[Server, Surroundings, Place]:
-        [row] = await self._rows("diagnose_server")
-        names = Server.__dataclass_fields__.keys()
+    async def server(self, slot: str) -> tuple[Server, Surroundings, Place]:
+        asked = time.time()
+        [row] = await self._rows("diagnose_server", slot)
+        # The answer may have waited, on either way.
+        ahead_s = row["clock"].timestamp() - (asked + time.time()) / 2
+        names = Server.__dataclass_fields__.keys() - {"ahead_s"}
         around = Surroundings(
             version=row["version"],
             keep_bytes=row["keep_bytes"],
             standbys=row["standbys"],
             synchronized_standby_slots=row["synchronized_standby_slots"],
             disk_free=self._disk_free(row["data_directory"]),
+            idle_timeout=row["idle_timeout"],
         )
         place = Place(database=row["database"], started=row["started"])
-        return Server(**{name: row[name] for name in names}), around, place
+        server = Server(ahead_s=ahead_s, **{name: row[name] for name in names})
+        return server, around, place
 
     async def database(self) -> Database:
         [row] = await self._rows("diagnose_schema")
@@ -119,6 +126,7 @@ class DoctorPostgres:
                 invalidation_reason=told.get("invalidation_reason"),
                 active_pid=told["active_pid"],
                 holder=row["holder"],
+                inactive_s=row["inactive_s"],
                 retained_bytes=row["retained_bytes"],
                 failover=told.get("failover"),
             )

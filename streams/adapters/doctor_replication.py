@@ -5,7 +5,7 @@ from typing import Any, Final
 import psycopg
 
 from streams.adapters.replication import SERVER_TIMEOUT_S
-from streams.domain.diagnosis_postgres import Place, Replication
+from streams.domain.diagnosis_replication import Place, Replication
 from streams.domain.errors import Misconfigured, Unavailable
 
 _ANSWER_S: Final = 5

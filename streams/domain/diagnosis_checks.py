@@ -77,8 +77,13 @@ CHECKS: Final = (
         "ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL",
     ),
     Check(
+        "postgres.clock",
+        "the clocks of the server and of this machine agree: heartbeats, leases and signatures need it",
+        "let both machines follow the same time servers",
+    ),
+    Check(
         "postgres.slots",
-        "max_replication_slots leaves room for the relay's slot and one more",
+        "max_replication_slots leaves room for the relay's slot",
         _ALTER_SLOTS.format("max_replication_slots"),
     ),
     Check(
@@ -170,6 +175,11 @@ CHECKS: Final = (
         "slot.retention",
         "how much WAL the slot keeps, against max_slot_wal_keep_size and the free disk",
         "find out why the relay does not go on (its readiness, Kafka); without a limit set max_slot_wal_keep_size to what the disk can spare",
+    ),
+    Check(
+        "slot.idle-timeout",
+        "the slot of a relay that is away for a while is not invalidated (PostgreSQL 18 and newer)",
+        "set idle_replication_slot_timeout to 0, or far longer than the relay may ever be away",
     ),
     Check(
         "slot.failover",

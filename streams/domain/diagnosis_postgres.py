@@ -1,19 +1,24 @@
-"""Rules of `mailstreams doctor` on the PostgreSQL server, the database in it and the replication connection."""
+"""Rules of `mailstreams doctor` on the PostgreSQL server and the database in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from streams.domain.addresses import salt_fingerprint
 from streams.domain.diagnosis import Finding, error, listed, ok, warning
 
 _OLDEST: Final = 150_000
+# Senders compare the time of heartbeats, which is the server's, with their own; and one that is slow to answer looks ahead.
+_CLOCKS_WARN_S: Final = 5.0
+_CLOCKS_FAIL_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What the server says of itself. The counts of slots and senders are those in use; standbys are those connected."""
+    """What the server says of itself. slots and senders: how many others than the relay use; standbys: those connected.
+
+    ahead_s: how far its clock is ahead of ours.
+    """
 
     version: int
     in_recovery: bool
@@ -30,6 +35,7 @@ class Server:
     standbys: int
     role: str
     replication_attribute: bool
+    ahead_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,25 +45,6 @@ class Session:
     pooled: bool
     refused: str | None
     kept: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Which database of which server a connection leads to: the server is known by the moment of its start."""
-
-    database: str
-    started: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replication:
-    """A replication connection. expected: where an ordinary one leads to, None if there was none."""
-
-    pooled: bool
-    place: Place
-    expected: Place | None
-    timeout_s: float
-    expected_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +93,9 @@ def judge_server(server: Server) -> list[Finding]:
         _version(server),
         _writable(server),
         _wal_level(server),
-        _room("postgres.slots", "max_replication_slots", server.max_slots, server.slots, 0),
-        _room("postgres.wal-senders", "max_wal_senders", server.max_senders, server.senders, 1),
+        _room("postgres.slots", "max_replication_slots", server.max_slots, server.slots, 1),
+        _room("postgres.wal-senders", "max_wal_senders", server.max_senders, server.senders, 2),
+        _clock(server),
         _durability(server),
         _standbys(server),
     ]
@@ -134,12 +122,21 @@ def _wal_level(server: Server) -> Finding:
     return ok("postgres.wal-level", "wal_level is logical")
 
 
-def _room(id_: str, setting: str, most: int, used: int, spare: int) -> Finding:
-    """The relay's own slot or sender may be among those in use."""
-    found = f"{used} of {setting} = {most} are in use"
-    if most == 0 or used > most:
+def _room(id_: str, setting: str, most: int, others: int, wanted: int) -> Finding:
+    found = f"{others} of {setting} = {most} are in use by others than the relay"
+    if others >= most:
         return error(id_, found)
-    return warning(id_, found) if used + spare >= most else ok(id_, found)
+    return warning(id_, found) if others + wanted > most else ok(id_, found)
+
+
+def _clock(server: Server) -> Finding:
+    found = f"the server's clock and this machine's differ by {abs(server.ahead_s):.1f} s"
+    apart = abs(server.ahead_s)
+    if apart > _CLOCKS_FAIL_S:
+        return error("postgres.clock", found)
+    return (
+        warning("postgres.clock", found) if apart > _CLOCKS_WARN_S else ok("postgres.clock", found)
+    )
 
 
 def _durability(server: Server) -> Finding:
@@ -248,46 +245,3 @@ def _partitions(database: Database) -> Finding:
     if database.rows_in_default:
         found = f"{found}{', ' if found else ''}outbox_feed_default has rows"
     return warning("postgres.partitions", found)
-
-
-def judge_role(server: Server, *, works: bool) -> Finding:
-    """works: it made a replication connection, which some managed servers allow without the attribute."""
-    if works:
-        return ok("replication.role", f"the role {server.role} may replicate")
-    if server.replication_attribute:
-        return ok("replication.role", f"the role {server.role} has the attribute REPLICATION")
-    return error("replication.role", f"the role {server.role} lacks the attribute REPLICATION")
-
-
-def judge_replication(replication: Replication) -> list[Finding]:
-    findings = [ok("replication.reach", "PostgreSQL takes a replication connection")]
-    if replication.pooled:
-        findings.append(
-            error("replication.pooler", "a pooler such as PgBouncer answers the relay's connection")
-        )
-    else:
-        findings.append(ok("replication.pooler", "the connection is PostgreSQL's own"))
-    if replication.expected is not None:
-        findings.append(_same(replication.place, replication.expected))
-    wanted, effective = replication.expected_timeout_s, replication.timeout_s
-    if effective == wanted:
-        findings.append(
-            ok("replication.timeout", f"a dead relay frees the slot after {wanted:g} s")
-        )
-    else:
-        when = f"only after {effective:g} s" if effective else "never"
-        findings.append(
-            warning("replication.timeout", f"a dead relay frees the slot {when}, not {wanted:g} s")
-        )
-    return findings
-
-
-def _same(found: Place, expected: Place) -> Finding:
-    if found.database != expected.database:
-        return error(
-            "replication.same",
-            f"the replication connection leads to database {found.database}, the ordinary one to {expected.database}",
-        )
-    if found.started != expected.started:
-        return error("replication.same", "the two connections lead to different servers")
-    return ok("replication.same", f"both lead to database {found.database}")

@@ -36,19 +36,21 @@ class Slot:
     invalidation_reason: str | None
     active_pid: int | None
     holder: str | None
+    inactive_s: float | None
     retained_bytes: int | None
     failover: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """keep_bytes: max_slot_wal_keep_size, None if unlimited. disk_free: where the data directory can be looked at."""
+    """keep_bytes: max_slot_wal_keep_size, None if unlimited. idle_timeout: as PostgreSQL 18 prints it, else None. disk_free: where the data directory can be looked at."""
 
     version: int
     keep_bytes: int | None
     standbys: int
     synchronized_standby_slots: str | None
     disk_free: int | None
+    idle_timeout: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def judge_slot(
     findings.append(_holder(slot, relay_was_here=relay_was_here))
     if slot.retained_bytes is not None:
         findings.append(_retention(slot.retained_bytes, around))
-    findings.append(_failover(slot, around))
+    findings += [_idle_timeout(around), _failover(slot, around)]
     return findings
 
 
@@ -119,7 +121,8 @@ def _usable(slot: Slot) -> Finding:
 def _holder(slot: Slot, *, relay_was_here: bool) -> Finding:
     if slot.active_pid is None:
         tell = error if relay_was_here else warning
-        return tell("slot.holder", "nobody reads the slot: WAL is kept and nothing is sent")
+        since = "" if slot.inactive_s is None else f" for {seconds_text(slot.inactive_s)}"
+        return tell("slot.holder", f"nobody reads the slot{since}: WAL is kept and nothing is sent")
     who = f"{slot.holder or 'somebody'} (server process {slot.active_pid})"
     if slot.holder is not None and slot.holder != "mailstreams relay":
         return warning("slot.holder", f"{who} reads the slot")
@@ -150,6 +153,14 @@ def _unlimited(retained: int, found: str) -> Finding:
         "slot.retention",
         found,
         "set max_slot_wal_keep_size to what the disk can spare: a relay that stands still fills it otherwise",
+    )
+
+
+def _idle_timeout(around: Surroundings) -> Finding:
+    if around.idle_timeout in (None, "0"):
+        return ok("slot.idle-timeout", "a slot that nobody reads stays")
+    return warning(
+        "slot.idle-timeout", f"a slot that nobody reads for {around.idle_timeout} is invalidated"
     )
 
 

@@ -1,6 +1,7 @@
 """The doctor as a whole: what its findings amount to, what it never repeats, and parts that do not answer or break."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 from streams.doctor import Doctor, judge_settings
 from streams.domain.diagnosis import Finding, Level, clean, error, exit_code, ok, unseen, warning
 from streams.domain.diagnosis_kafka import Cluster, Heartbeats
-from streams.domain.diagnosis_postgres import Place, Replication
+from streams.domain.diagnosis_replication import Place, Replication
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.ports.doctor import PostgresFacts, Sources
 from streams.runtime.settings import Settings
+from tests.command_line import mailstreams
 
 SALT = "0123456789abcdef"
 PASSWORD = "a-very-secret-word"
@@ -62,6 +64,15 @@ def test_settings_that_a_stage_would_refuse_are_told(
     }
     judged = judge_settings(settings(**(right | given)))
     assert {f.id: f.level for f in judged if f.level is not Level.OK} == found
+
+
+def test_settings_that_are_not_legal_are_the_one_finding() -> None:
+    done = mailstreams("doctor", "--json", environment={"MAILSTREAMS_PARTITIONS": "0"})
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["exit"]) == (1, 1)
+    [finding] = document["findings"]
+    assert finding["id"] == "settings.legal"
+    assert "MAILSTREAMS_PARTITIONS" in finding["found"]
 
 
 class Kafka:

@@ -10,16 +10,13 @@ from streams.domain.addresses import salt_fingerprint
 from streams.domain.diagnosis import Finding, Level
 from streams.domain.diagnosis_postgres import (
     Database,
-    Place,
-    Replication,
     Server,
     Session,
     judge_database,
-    judge_replication,
-    judge_role,
     judge_server,
     judge_session,
 )
+from streams.domain.diagnosis_replication import Place, Replication, judge_replication, judge_role
 
 SALT = b"0123456789abcdef"
 GOOD = Server(
@@ -38,6 +35,7 @@ GOOD = Server(
     standbys=0,
     role="mailstreams",
     replication_attribute=True,
+    ahead_s=0.1,
 )
 MIGRATED = Database(
     applied=["0001", "0002"],
@@ -72,10 +70,11 @@ def test_a_server_as_needed_is_right() -> None:
         ({"in_recovery": True}, "postgres.writable", "error"),
         ({"read_only": True}, "postgres.writable", "error"),
         ({"wal_level": "replica"}, "postgres.wal-level", "error"),
-        ({"max_slots": 0, "slots": 0}, "postgres.slots", "error"),
-        ({"max_slots": 1, "slots": 1}, "postgres.slots", "warning"),
-        ({"max_senders": 0, "senders": 0}, "postgres.wal-senders", "error"),
+        ({"max_slots": 1, "slots": 1}, "postgres.slots", "error"),
+        ({"max_senders": 1, "senders": 1}, "postgres.wal-senders", "error"),
         ({"max_senders": 2, "senders": 1}, "postgres.wal-senders", "warning"),
+        ({"ahead_s": 6.0}, "postgres.clock", "warning"),
+        ({"ahead_s": -21.0}, "postgres.clock", "error"),
         ({"fsync": "off"}, "postgres.durability", "error"),
         ({"full_page_writes": "off"}, "postgres.durability", "error"),
         ({"synchronous_commit": "off"}, "postgres.durability", "warning"),

@@ -25,6 +25,7 @@ SLOT = Slot(
     invalidation_reason=None,
     active_pid=42,
     holder="mailstreams relay",
+    inactive_s=None,
     retained_bytes=1000,
     failover=None,
 )
@@ -34,6 +35,7 @@ AROUND = Surroundings(
     standbys=0,
     synchronized_standby_slots=None,
     disk_free=None,
+    idle_timeout=None,
 )
 
 
@@ -80,6 +82,12 @@ def test_a_slot_that_is_not_as_needed_is_told(
 def test_a_slot_that_nobody_reads_before_the_first_relay_is_a_warning() -> None:
     unread = replace(SLOT, active_pid=None, holder=None)
     assert judged(unread, relay_was_here=False) == {"slot.holder": "warning"}
+
+
+@pytest.mark.parametrize(("timeout", "right"), [("0", True), ("1d", False)])
+def test_a_server_that_invalidates_slots_nobody_reads_is_told(timeout: str, right: bool) -> None:
+    found = judged(SLOT, replace(AROUND, idle_timeout=timeout))
+    assert found == ({} if right else {"slot.idle-timeout": "warning"})
 
 
 @pytest.mark.parametrize(
