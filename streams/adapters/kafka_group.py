@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -12,7 +13,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from streams.adapters.kafka import LagGauge, client_options, kafka_errors, record_of, undisturbed
 from streams.adapters.kafka_connection import ConsumerEnded, check_alive, close
-from streams.domain.errors import Misconfigured, Unavailable
+from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
 from streams.domain.records import Record, TopicPartition
 from streams.runtime import metrics
 
@@ -100,16 +101,7 @@ class GroupConsumer:
 
         Unavailable too where the consumer has ended: with the next call the group is joined anew.
         """
-        if self._ended:
-            await self.start()
-        consumer = self._started()
-        try:
-            check_alive(consumer)
-        except ConsumerEnded:
-            await self.stop()
-            self._ended = True
-            raise
-        async with kafka_errors(), asyncio.timeout(PATIENCE_S):
+        async with self._living() as consumer, kafka_errors(), asyncio.timeout(PATIENCE_S):
             found = await consumer.getmany(
                 timeout_ms=int(POLL_S * 1000), max_records=self._max_records
             )
@@ -123,22 +115,24 @@ class GroupConsumer:
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Commits the positions after these records, where the partition is still ours; its new owner reads the rest again."""
-        consumer = self._started()
-        ours = consumer.assignment()
-        ends = {
-            KafkaPartition(*partition): end
-            for partition, end in _ends(records).items()
-            if KafkaPartition(*partition) in ours
-        }
-        if not ends:
-            return
-        try:
-            async with kafka_errors(), asyncio.timeout(PATIENCE_S), self._assigning:
-                await consumer.commit(ends)
-        except Unavailable as error:
-            if not isinstance(error.__cause__, (CommitFailedError, IllegalStateError)):
-                raise
-            log.info("positions are committed by their new owner", extra={"action": "commit.lost"})
+        async with self._living() as consumer:
+            ours = consumer.assignment()
+            ends = {
+                KafkaPartition(*partition): end
+                for partition, end in _ends(records).items()
+                if KafkaPartition(*partition) in ours
+            }
+            if not ends:
+                return
+            try:
+                async with kafka_errors(), asyncio.timeout(PATIENCE_S), self._assigning:
+                    await consumer.commit(ends)
+            except Unavailable as error:
+                if not isinstance(error.__cause__, (CommitFailedError, IllegalStateError)):
+                    raise
+                log.info(
+                    "positions are committed by their new owner", extra={"action": "commit.lost"}
+                )
 
     async def is_caught_up(self) -> bool:
         """Whether all that the broker had a moment ago was polled. One without partitions is."""
@@ -152,6 +146,30 @@ class GroupConsumer:
                 if await consumer.position(partition) < end:
                     return False
         return True
+
+    @asynccontextmanager
+    async def _living(self) -> AsyncIterator[AIOKafkaConsumer]:
+        """The consumer, made anew if it has ended; one that raises what aiokafka does not foresee would raise it for ever."""
+        if self._ended:
+            await self.start()
+        consumer = self._started()
+        try:
+            check_alive(consumer)
+            yield consumer
+        except ConsumerEnded:
+            await self._give_up()
+            raise
+        except MailstreamsError:
+            raise
+        except Exception as error:
+            await self._give_up()
+            raise ConsumerEnded(
+                f"Kafka: the consumer has failed and is made anew: {error!r}"
+            ) from error
+
+    async def _give_up(self) -> None:
+        await self.stop()
+        self._ended = True
 
     def _started(self) -> AIOKafkaConsumer:
         if self._consumer is None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -12,6 +14,7 @@ from streams.adapters.kafka_group import GroupConsumer
 from streams.adapters.kafka_pointers import KafkaPointers
 from streams.adapters.kafka_producers import connected
 from streams.domain.errors import Unavailable
+from streams.domain.records import Record
 from streams.domain.topics import Lane, Topics
 
 pytestmark = pytest.mark.servers
@@ -67,6 +70,55 @@ async def test_a_group_member_that_has_ended_is_made_anew(
         await end(consumer._consumer, task)
         await put(servers, topics.delivery_events, b"two")
         assert await read() == b"two"
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.parametrize("task", TASKS)
+async def test_what_an_ended_member_has_not_committed_is_read_again(
+    servers: devservers.Servers, topics: Topics, task: str
+) -> None:
+    topic, group = topics.delivery_events, f"{topics.prefix}g"
+    consumer = GroupConsumer(
+        servers.kafka.bootstrap_servers, topic=topic, group=group, stage="recipients"
+    )
+
+    async def read() -> Sequence[Record]:
+        deadline = time.monotonic() + 90
+        while not (found := await consumer.poll()):
+            assert time.monotonic() < deadline
+        return found
+
+    await consumer.start()
+    try:
+        await put(servers, topic, b"one")
+        first = await read()
+        await end(consumer._consumer, task)
+        with pytest.raises(Unavailable, match="made anew"):
+            await consumer.commit(first)
+        await consumer.commit(first)  # by whoever owns the partition now
+        assert [record.value for record in await read()] == [b"one"]
+    finally:
+        await consumer.stop()
+
+
+async def test_a_member_that_fails_as_nobody_foresaw_is_made_anew(
+    servers: devservers.Servers, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = GroupConsumer(
+        servers.kafka.bootstrap_servers,
+        topic=topics.delivery_events,
+        group=f"{topics.prefix}g",
+        stage="recipients",
+    )
+    await consumer.start()
+    try:
+        before = consumer._consumer
+        monkeypatch.setattr(before, "getmany", AsyncMock(side_effect=RuntimeError("closed")))
+        with pytest.raises(Unavailable, match="made anew"):
+            await consumer.poll()
+        await consumer.poll()
+        assert consumer._consumer is not before
     finally:
         await consumer.stop()
 
