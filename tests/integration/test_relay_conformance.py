@@ -8,6 +8,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,7 @@ from streams.adapters.kafka import create_topics
 from streams.domain.topics import Topics
 from tests.conftest import PARTITIONS
 from tests.integration.conformance_rows import AGGREGATES, Generator, write
-from tests.integration.numbered_rows import numbered_writers, without_repeats
+from tests.integration.numbered_rows import NumberedWriters, numbered_writers, without_repeats
 from tests.integration.relay_setup import Reader, Setup, eventually, streaming
 
 ROWS: Final = int(os.environ.get("CONFORMANCE_ROWS", "2000"))
@@ -156,7 +157,7 @@ def _with_context(record: Comparable, contexts: dict[bytes, str | None]) -> Comp
     return key, value, (*headers[:3], ("traceparent", found.encode()), *headers[3:])
 
 
-async def test_debezium_relay_and_debezium_take_turns_on_one_slot_and_lose_nothing(
+async def test_debezium_and_the_relay_take_turns_on_one_slot_and_lose_nothing(
     setup: Setup, connect: LocalConnect
 ) -> None:
     """The procedure of ops/debezium/README.md, while three writers go on; the first rows are there before the connector."""
@@ -168,29 +169,40 @@ async def test_debezium_relay_and_debezium_take_turns_on_one_slot_and_lose_nothi
     ):
         await eventually(writers.have_begun)
         await asyncio.to_thread(connect.configure, name, config)
-        await asyncio.to_thread(connect.wait_until_running, name)
-        await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
-
-        await asyncio.to_thread(connect.pause_connector, name)
-        await eventually(lambda: _is_free(setup))
-        await setup.execute("DELETE FROM relay_checkpoint WHERE slot = $1", name)
-        async with streaming(setup.relay()):
-            await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
-
+        await _debezium_has_its_turn(connect, setup, reader, writers)
+        async with _the_relay_has_its_turn(setup, reader, writers):
+            pass
         await asyncio.to_thread(connect.forget_offsets, name)
         await asyncio.to_thread(connect.resume_connector, name)
-        await asyncio.to_thread(connect.wait_until_running, name)
-        await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
-
-        await writers.stop()
-        await reader.read(writers.all_have_come, within_s=WITHIN_S)
+        await _debezium_has_its_turn(connect, setup, reader, writers)
+        async with _the_relay_has_its_turn(setup, reader, writers):
+            await writers.stop()
+            await reader.read(writers.all_have_come, within_s=WITHIN_S)
         await asyncio.to_thread(connect.remove, name)
-        await eventually(lambda: _is_free(setup))
         records = await reader.rest()
     assert without_repeats(records) == writers.all_numbers()
     assert (
         _rebuilds() == rebuilds
     )  # the relay trusted the slot: nothing was sent again on suspicion
+
+
+async def _debezium_has_its_turn(
+    connect: LocalConnect, setup: Setup, reader: Reader, writers: NumberedWriters
+) -> None:
+    await asyncio.to_thread(connect.wait_until_running, setup.slot)
+    await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
+    await asyncio.to_thread(connect.pause_connector, setup.slot)
+    await eventually(lambda: _is_free(setup))
+
+
+@asynccontextmanager
+async def _the_relay_has_its_turn(
+    setup: Setup, reader: Reader, writers: NumberedWriters
+) -> AsyncIterator[None]:
+    await setup.execute("DELETE FROM relay_checkpoint WHERE slot = $1", setup.slot)
+    async with streaming(setup.relay()):
+        await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
+        yield
 
 
 async def _is_free(setup: Setup) -> bool:

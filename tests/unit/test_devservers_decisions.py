@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from devservers import connect
 from devservers.containers import dsn_of, services
 from devservers.errors import PrerequisiteMissing
-from devservers.jars import kafka_version, locked_jars, read_lock
+from devservers.jars import LOCK_FILE, kafka_version, locked_jars, read_lock
 from devservers.kafka import escaped
 from devservers.localserver import last_words
 from devservers.places import may_enter, memory_directory, runs_directory
 from devservers.processes import Account
-from devservers.settings import Kind, ServerSettings, Source, kind_of
+from devservers.settings import DEV_MAVEN, Kind, ServerSettings, Source, kind_of
 from devservers.state import ENVIRONMENT, State, Status, forget, read_state, write_exports
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
@@ -60,11 +61,29 @@ def test_a_lock_line_is_coordinates_and_a_digest() -> None:
     assert (jar.group, jar.filename, jar.sha256) == ("com.example", "some-thing-1.2.3.jar", "00ff")
 
 
-def test_every_jar_is_locked_by_a_whole_digest_and_named_once() -> None:
-    jars = locked_jars()
-    assert kafka_version(jars) == "4.4.0"
+@pytest.mark.parametrize("lock", [LOCK_FILE, connect.LOCK_FILE])
+def test_every_jar_is_locked_by_a_whole_digest_and_named_once(lock: Path) -> None:
+    jars = locked_jars(lock)
     assert {len(jar.sha256) for jar in jars} == {64}
     assert len({jar.filename for jar in jars}) == len(jars)
+
+
+def test_the_locks_name_the_versions_that_belong_together() -> None:
+    assert kafka_version(locked_jars()) == "4.4.0"
+    versions = {jar.artifact: jar.version for jar in locked_jars(connect.LOCK_FILE)}
+    # This Debezium does not run on the Connect of Kafka 4.4.
+    assert (versions["connect-runtime"], versions["debezium-connector-postgres"]) == (
+        "4.3.0",
+        "3.6.1.Final",
+    )
+
+
+def test_where_there_is_no_maven_connect_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(DEV_MAVEN, connect.NO_MAVEN)
+    with pytest.raises(PrerequisiteMissing, match=f"unset {DEV_MAVEN}"):
+        connect.install_connect(ServerSettings(), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import streams
+from devservers.debezium import shipped_configuration
 from streams.domain.delivery_events import CONTENT_TYPE
 from streams.domain.feed_rows import COLUMNS, HEADERS, headers
 from streams.domain.slots import PLUGIN, PUBLICATION
@@ -55,6 +56,24 @@ def test_key_and_value_are_plain_text_and_an_empty_payload_is_a_tombstone() -> N
     text = "org.apache.kafka.connect.storage.StringConverter"
     assert CONFIG["key.converter"] == CONFIG["value.converter"] == text
     assert CONFIG["transforms.outbox.route.tombstone.on.empty.payload"] == "true"
+
+
+def test_the_oracle_of_the_tests_is_the_shipped_configuration_for_another_place() -> None:
+    found = shipped_configuration(
+        "postgresql://ann:p%40ss@192.0.2.7:6543/copy", slot="other", topic_prefix="t1.x."
+    )
+    changed = {name: value for name, value in found.items() if CONFIG.get(name) != value}
+    assert changed == {
+        "database.hostname": "192.0.2.7",
+        "database.port": "6543",
+        "database.user": "ann",
+        "database.password": "p@ss",
+        "database.dbname": "copy",
+        "slot.name": "other",
+        "transforms.outbox.route.topic.replacement": "t1.x.${routedByValue}",
+        "predicates.isDeliveryEvent.pattern": r"t1\.x\.delivery-events",
+    }
+    assert found.keys() == CONFIG.keys()
 
 
 def test_writes_are_safe() -> None:
