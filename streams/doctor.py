@@ -220,10 +220,11 @@ def _salt(settings: Settings) -> bytes | None:
 
 def _failed(id_: str, failure: BaseException) -> Finding:
     """A fault of our own is told too, so that the other parts are still looked at; not its text, which may quote anything."""
+    text = str(failure).rstrip(": ")
     if isinstance(failure, Misconfigured):
-        return error(id_, str(failure))
+        return error(id_, text)
     if isinstance(failure, Unavailable):
-        return unseen(id_, str(failure))
+        return unseen(id_, text)
     frame = traceback.extract_tb(failure.__traceback__)[-1]
     where = f"{PurePath(frame.filename).name}, line {frame.lineno}"
     return unseen(id_, f"not looked at: {type(failure).__name__} in {where}")

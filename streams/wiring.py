@@ -381,6 +381,8 @@ async def diagnose(*, with_ses: bool) -> list[Finding]:
     from streams.ports.doctor import Sources
 
     logs.configure("doctor", "error")
+    # What it says of servers that are away is a finding.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
         config = settings.load()
     except Misconfigured as wrong:

@@ -59,7 +59,8 @@ class DoctorPostgres:
         except Misconfigured as refusal:
             return Session(pooled=False, refused=str(refusal), kept=False)
         try:
-            async with _errors():
+            # In one transaction, so that a pooler keeps one server for it.
+            async with _errors(), connection.transaction(readonly=True):
                 pid = await connection.fetchval("SELECT pg_backend_pid()")
                 kept = [
                     await connection.fetchval("SELECT current_setting($1)", name) == value

@@ -1,5 +1,7 @@
 """What the doctor asks SES: three calls that change nothing, one at a time, without retries of the SDK."""
 
+import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -7,11 +9,20 @@ from botocore.exceptions import ClientError
 
 from streams.adapters.aws import NO_ANSWER, UNREADABLE_ANSWER, SesClient
 from streams.adapters.aws_credentials import AwsCredentials
-from streams.domain.diagnosis_ses import Account, ConfigurationSet, Destination, Refusal
+from streams.domain.diagnosis_ses import (
+    THROTTLED,
+    Account,
+    ConfigurationSet,
+    Destination,
+    Refusal,
+)
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.sending_account import SendingAccount
 
 _READ_TIMEOUT_S: Final = 5.0
+# SES allows the account about one such call a second, those of the scheduler among them.
+PACE_S: Final = 1.1
+_TRIES: Final = 3
 
 
 class DoctorSes:
@@ -19,6 +30,7 @@ class DoctorSes:
 
     def __init__(self) -> None:
         self._client = SesClient(read_timeout_s=_READ_TIMEOUT_S)
+        self._next_at = 0.0
 
     def region(self) -> str:
         """Misconfigured without one."""
@@ -73,6 +85,16 @@ class DoctorSes:
         await self._client.stop()
 
     async def _call(self, operation: str, **arguments: Any) -> dict[str, Any] | Refusal:
+        """At the pace that SES allows; again where it was somebody else's turn."""
+        for _ in range(_TRIES):
+            await asyncio.sleep(self._next_at - time.monotonic())
+            answer = await self._answer(operation, **arguments)
+            self._next_at = time.monotonic() + PACE_S
+            if not (isinstance(answer, Refusal) and answer.code in THROTTLED):
+                break
+        return answer
+
+    async def _answer(self, operation: str, **arguments: Any) -> dict[str, Any] | Refusal:
         try:
             answer: dict[str, Any] = await getattr(await self._client.connected(), operation)(
                 **arguments

@@ -53,7 +53,7 @@ def judge_topics(cluster: Cluster, names: Topics, *, partitions: int) -> list[Fi
     missing = [name for name in wanted if name not in cluster.topics]
     there = {name: topic for name, topic in cluster.topics.items() if name in wanted}
     findings = [
-        ok("kafka.reach", f"{len(cluster.brokers)} brokers are up"),
+        ok("kafka.reach", f"brokers that are up: {len(cluster.brokers)}"),
         error("kafka.topics", f"missing: {listed(missing, 10)}")
         if missing
         else ok("kafka.topics", f"all {len(wanted)} topics exist"),

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from streams.adapters import doctor_ses
 from streams.runtime.http import HttpServer
 from streams.simulator.server import Simulator
 from tests.command_line import mailstreams
@@ -16,6 +19,11 @@ from tests.simulator_rig import TOPIC_ARN, client, quick_settings
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET = "a-very-secret-word"
+
+
+@pytest.fixture(autouse=True)
+def quick_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_ses, "PACE_S", 0.0)
 
 
 @pytest.fixture
@@ -86,22 +94,42 @@ async def test_what_is_switched_off_or_missing_is_told(simulator: Simulator) -> 
     assert told["ses.event-destination"]["level"] == "error"
 
 
-async def test_a_call_that_is_not_permitted_is_a_warning_that_names_the_permission() -> None:
-    async def refuse(_: web.Request) -> web.Response:
+@asynccontextmanager
+async def answering(codes: Iterator[str]) -> AsyncIterator[str]:
+    """The URL of an SES that refuses each call with the next code; what has no code is an account that may send."""
+
+    async def answer(_: web.Request) -> web.Response:
+        code = next(codes)
+        if not code:
+            return web.json_response({"SendingEnabled": True, "EnforcementStatus": "HEALTHY"})
         return web.json_response(
             {"message": "User arn:aws:iam::111122223333:user/x is not authorized"},
-            status=403,
-            headers={"x-amzn-ErrorType": "AccessDeniedException"},
+            status=400,
+            headers={"x-amzn-ErrorType": code},
         )
 
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", refuse)
+    app.router.add_route("*", "/{path:.*}", answer)
     server = HttpServer(app, host="127.0.0.1", port=0)
     await server.start()
     try:
-        told = await told_of_ses(f"http://{server.address}")
+        yield f"http://{server.address}"
     finally:
         await server.stop()
+
+
+async def test_a_call_that_was_throttled_is_made_again() -> None:
+    throttled = "TooManyRequestsException"
+    async with answering(chain([throttled, throttled, ""], repeat(throttled))) as url:
+        told = await told_of_ses(url)
+    assert told["ses.account"]["level"] == "ok"
+    assert told["ses.configuration-set"]["level"] == "error"
+    assert "throttles" in told["ses.configuration-set"]["found"]
+
+
+async def test_a_call_that_is_not_permitted_is_a_warning_that_names_the_permission() -> None:
+    async with answering(repeat("AccessDeniedException")) as url:
+        told = await told_of_ses(url)
     for id_, call in {
         "ses.account": "GetAccount",
         "ses.configuration-set": "GetConfigurationSet",
