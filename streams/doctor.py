@@ -100,7 +100,7 @@ class Doctor:
     async def _database(self, facts: PostgresFacts) -> None:
         database = await facts.database()
         self._found += judge_database(database, salt=_salt(self._settings))
-        if database.applied:
+        if database.there:
             await self._step("relay.checkpoint", lambda: self._working(facts))
 
     async def _working(self, facts: PostgresFacts) -> None:

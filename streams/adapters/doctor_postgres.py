@@ -93,20 +93,26 @@ class DoctorPostgres:
         texts = _checksums()
         if not row["there"]:
             return _empty(texts)
-        if not row["migrations_readable"]:
-            raise Misconfigured("the role may not read schema_migration: GRANT SELECT on it")
-        applied = {r["name"]: r["checksum"] for r in await self._rows("diagnose_migrations")}
+        applied: dict[str, str] | None = None
+        if row["migrations_readable"]:
+            applied = {r["name"]: r["checksum"] for r in await self._rows("diagnose_migrations")}
         fingerprint = None
         if row["fingerprint_there"]:
             fingerprint = (await self._rows("diagnose_salt"))[0][0]
+        in_default = False
+        if row["default_readable"]:
+            in_default = (await self._rows("diagnose_default_partition"))[0][0]
         return Database(
-            applied=list(applied),
+            there=True,
+            applied=None if applied is None else list(applied),
             expected=list(texts),
-            changed=[n for n, checksum in applied.items() if texts.get(n, checksum) != checksum],
+            changed=[
+                n for n, checksum in (applied or {}).items() if texts.get(n, checksum) != checksum
+            ],
             fingerprint=fingerprint,
             missing=await self._missing(),
             partitions_ahead=row["partitions_ahead"],
-            rows_in_default=(await self._rows("diagnose_default_partition"))[0][0],
+            rows_in_default=in_default,
         )
 
     async def publication(self, slot: str) -> Publication:
@@ -183,6 +189,7 @@ class DoctorPostgres:
 
 def _empty(texts: Mapping[str, str]) -> Database:
     return Database(
+        there=False,
         applied=None,
         expected=list(texts),
         changed=(),

@@ -49,8 +49,12 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """applied is None without the table of migrations, or if it may not be read. missing: what is not granted, by stage."""
+    """there: it has the tables. applied: None if that may not be read. missing: what is not granted, by stage.
 
+    rows_in_default: False too if that may not be read.
+    """
+
+    there: bool
     applied: Sequence[str] | None
     expected: Sequence[str]
     changed: Sequence[str]
@@ -190,14 +194,20 @@ def _standbys(server: Server) -> Finding:
 
 def judge_database(database: Database, *, salt: bytes | None) -> list[Finding]:
     findings = [_schema(database)]
-    if database.applied:
+    if database.there:
         findings += [_salt(database, salt), _privileges(database), _partitions(database)]
     return findings
 
 
 def _schema(database: Database) -> Finding:
-    if database.applied is None:
+    if not database.there:
         return error("postgres.schema", "the database has no schema of mailstreams")
+    if database.applied is None:
+        return warning(
+            "postgres.schema",
+            "the role may not read schema_migration, so it is not known which migrations are applied",
+            "GRANT SELECT ON schema_migration to the role",
+        )
     unknown = sorted(set(database.applied) - set(database.expected))
     if unknown:
         return error("postgres.schema", f"this version does not know the migration {unknown[-1]}")

@@ -26,7 +26,16 @@ ADAPTERS = {
     "scheduler": ["schedule_store", "provider_list_store", "suppression_rows"],
 }
 ORDER = ("SELECT", "INSERT", "UPDATE", "DELETE")
-TABLES = set(re.findall(r"CREATE TABLE (\w+)", (ROOT / "sql/schema.sql").read_text()))
+SCHEMA = (ROOT / "sql/schema.sql").read_text(encoding="utf-8")
+TABLES = set(re.findall(r"CREATE TABLE (\w+)", SCHEMA))
+# Those that run with the privileges of whoever calls them.
+FUNCTIONS = {
+    name: body
+    for name, head, body in re.findall(
+        r"CREATE FUNCTION (\w+)\((.*?)AS \$\$(.*?)\$\$;", SCHEMA, re.DOTALL
+    )
+    if "SECURITY DEFINER" not in head and "RETURNS trigger" not in head
+}
 
 
 def test_the_page_has_every_id_with_what_it_looks_at_and_its_remedy() -> None:
@@ -77,6 +86,15 @@ def privileges_of(query: str) -> list[tuple[str, tuple[str, ...]]]:
             found.append((table, ("SELECT",)))
         if "DO UPDATE" in statement:
             found.append((table, ("UPDATE",)))
+    for lock in re.finditer(r"FOR (?:NO KEY )?UPDATE(?: OF (\w+(?:, \w+)*))?", text):
+        before = text[: lock.start()]
+        for alias in lock[1].split(", ") if lock[1] else ():
+            found.append((re.findall(rf"(\w+) (?:AS )?{alias}\b", before)[-1], ("UPDATE",)))
+        if not lock[1]:
+            found.append((re.findall(r"FROM (\w+)", before)[-1], ("UPDATE",)))
+    for name, body in FUNCTIONS.items():
+        if re.search(rf"\b{name}\(", text):
+            found += privileges_of(body)
     return found
 
 

@@ -38,6 +38,7 @@ GOOD = Server(
     ahead_s=0.1,
 )
 MIGRATED = Database(
+    there=True,
     applied=["0001", "0002"],
     expected=["0001", "0002"],
     changed=(),
@@ -99,7 +100,8 @@ def test_a_commit_that_does_not_wait_for_the_disk_of_its_standby_is_a_warning() 
 @pytest.mark.parametrize(
     ("wrong", "id_", "level"),
     [
-        ({"applied": None}, "postgres.schema", "error"),
+        ({"there": False}, "postgres.schema", "error"),
+        ({"applied": None}, "postgres.schema", "warning"),
         ({"applied": ["0001"]}, "postgres.schema", "error"),
         ({"applied": ["0001", "0002", "0003"]}, "postgres.schema", "error"),
         ({"changed": ["0001"]}, "postgres.schema", "error"),
