@@ -32,13 +32,7 @@ ROWS: Final = int(os.environ.get("CONFORMANCE_ROWS", "2000"))
 SEED: Final = int(os.environ.get("CONFORMANCE_SEED", "1"))
 WITHIN_S: Final = 120.0 + ROWS / 100
 
-pytestmark = [
-    pytest.mark.servers,
-    pytest.mark.timeout(int(2 * WITHIN_S) + 300),
-    pytest.mark.skipif(
-        os.environ.get(DEV_MAVEN) == NO_MAVEN, reason=f"{DEV_MAVEN} says that there is no Maven"
-    ),
-]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(int(2 * WITHIN_S) + 300)]
 
 
 class Difference(StrEnum):
@@ -56,11 +50,20 @@ def test_the_documentation_lists_the_differences_that_are_known_here() -> None:
     assert rows == list(Difference)
 
 
+@pytest.fixture
+def connect(worker: LocalConnect) -> LocalConnect:
+    """The worker, whatever the test before has done to it; no connector runs."""
+    worker.start()
+    return worker
+
+
 @pytest.fixture(scope="module")
-def connect(servers: devservers.Servers) -> Iterator[LocalConnect]:
-    """A worker, with Debezium on its class path; no connector runs."""
-    with running_connect(servers.kafka.bootstrap_servers) as worker:
-        yield worker
+def worker(servers: devservers.Servers) -> Iterator[LocalConnect]:
+    """A worker with Debezium on its class path. What cannot be fetched fails the tests."""
+    if os.environ.get(DEV_MAVEN) == NO_MAVEN:
+        pytest.skip(f"{DEV_MAVEN} says that there is no Maven")
+    with running_connect(servers.kafka.bootstrap_servers) as started:
+        yield started
 
 
 @pytest.fixture
@@ -160,7 +163,10 @@ def _with_context(record: Comparable, contexts: dict[bytes, str | None]) -> Comp
 async def test_debezium_and_the_relay_take_turns_on_one_slot_and_lose_nothing(
     setup: Setup, connect: LocalConnect
 ) -> None:
-    """The procedure of ops/debezium/README.md, while three writers go on; the first rows are there before the connector."""
+    """The procedure of ops/debezium/README.md, while three writers go on; the first rows are there before the connector.
+
+    The first time the connector is stopped in good order, the second time its worker is killed.
+    """
     name, rebuilds = setup.slot, _rebuilds()
     config = shipped_configuration(setup.dsn, slot=name, topic_prefix=setup.topics.prefix)
     async with (
@@ -169,16 +175,19 @@ async def test_debezium_and_the_relay_take_turns_on_one_slot_and_lose_nothing(
     ):
         await eventually(writers.have_begun)
         await asyncio.to_thread(connect.configure, name, config)
-        await _debezium_has_its_turn(connect, setup, reader, writers)
+        await asyncio.to_thread(connect.wait_until_running, name)
+        await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
+        await asyncio.to_thread(connect.pause_connector, name)
         async with _the_relay_has_its_turn(setup, reader, writers):
             pass
         await asyncio.to_thread(connect.forget_offsets, name)
         await asyncio.to_thread(connect.resume_connector, name)
-        await _debezium_has_its_turn(connect, setup, reader, writers)
+        await asyncio.to_thread(connect.wait_until_running, name)
+        await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
+        await asyncio.to_thread(connect.kill)
         async with _the_relay_has_its_turn(setup, reader, writers):
             await writers.stop()
             await reader.read(writers.all_have_come, within_s=WITHIN_S)
-        await asyncio.to_thread(connect.remove, name)
         records = await reader.rest()
     assert without_repeats(records) == writers.all_numbers()
     assert (
@@ -186,19 +195,12 @@ async def test_debezium_and_the_relay_take_turns_on_one_slot_and_lose_nothing(
     )  # the relay trusted the slot: nothing was sent again on suspicion
 
 
-async def _debezium_has_its_turn(
-    connect: LocalConnect, setup: Setup, reader: Reader, writers: NumberedWriters
-) -> None:
-    await asyncio.to_thread(connect.wait_until_running, setup.slot)
-    await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
-    await asyncio.to_thread(connect.pause_connector, setup.slot)
-    await eventually(lambda: _is_free(setup))
-
-
 @asynccontextmanager
 async def _the_relay_has_its_turn(
     setup: Setup, reader: Reader, writers: NumberedWriters
 ) -> AsyncIterator[None]:
+    """From the moment at which Debezium has let go of the slot."""
+    await eventually(lambda: _is_free(setup))
     await setup.execute("DELETE FROM relay_checkpoint WHERE slot = $1", setup.slot)
     async with streaming(setup.relay()):
         await reader.read(writers.newer_rows_have_come(), within_s=WITHIN_S)
