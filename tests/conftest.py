@@ -38,6 +38,7 @@ LONGEST: Final = (
     "acceptance/test_benchmarks.py",
     "integration/test_scheduler_duties.py",
     "integration/test_relay_failures.py",
+    "integration/test_relay_conformance.py",
     "integration/test_rebuild.py",
     "acceptance/test_demo.py",
     "acceptance/test_ses_disturbed.py",

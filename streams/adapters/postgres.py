@@ -52,7 +52,7 @@ def translate(error: BaseException) -> BaseException:
             advice = f": {_ADVICE[state]}" if state in _ADVICE else ""
             return Unavailable(f"PostgreSQL: {error.message} ({state}){advice}")
     if isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)):
-        return Unavailable(f"PostgreSQL does not answer: {error or type(error).__name__}")
+        return Unavailable(f"PostgreSQL does not answer: {str(error) or type(error).__name__}")
     # asyncpg reports a connection lost in the middle of a statement as one of these; an argument of the wrong type is one too,
     # and a ValueError besides.
     if isinstance(error, _LOST) and not isinstance(error, ValueError):
