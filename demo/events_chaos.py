@@ -7,23 +7,19 @@ recorded, in both shapes that SES has. The last line is one JSON object.
 
 import argparse
 import json
-import os
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import cycle
-from pathlib import Path
 from typing import Any, Final
 
 import psycopg
 
-import devservers
 from demo.events_truth import COLUMNS, Cause, Fact, Held, differences, read_ledger
+from demo.proof import prove
 from demo.system import NotWorking, System
 
 KILLED: Final = ("events", "recipients")
@@ -268,37 +264,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.messages < 100:
         parser.error("--messages has to be 100 or more, so that every disturbance meets some")
-    directory = Path(tempfile.mkdtemp(prefix="mailstreams-chaos-"))
-    name = f"chaos_{os.getpid()}"
-    try:
-        with devservers.running() as servers:
-            dsn = servers.postgres.create_database(name)
-            try:
-                with System(
-                    servers,
-                    dsn=dsn,
-                    directory=directory,
-                    topic_prefix=f"{name}.",
-                    settings=SETTINGS,
-                ) as system:
-                    chaos = Chaos(
-                        system=system, messages=options.messages, seed=options.seed, say=_say
-                    )
-                    faults, numbers = chaos.run()
-            finally:
-                servers.postgres.drop_database(name)
-    except (NotWorking, devservers.DevServersError) as error:
-        print(f"events_chaos: {error}\nlogs: {directory}")
-        return 1 if isinstance(error, NotWorking) else 2
-    for fault in faults:
-        print(f"WRONG: {fault}")
-    print(json.dumps({**numbers, "faults": len(faults)}))
-    if faults:
-        print(f"logs: {directory}", file=sys.stderr)
-        return 1
-    print("every fact of the ledger is in PostgreSQL exactly once", file=sys.stderr)
-    shutil.rmtree(directory, ignore_errors=True)
-    return 0
+
+    def run(system: System) -> tuple[list[str], dict[str, Any]]:
+        return Chaos(system=system, messages=options.messages, seed=options.seed, say=_say).run()
+
+    return prove("chaos", run, settings=SETTINGS)
 
 
 def _say(line: str) -> None:

@@ -6,9 +6,6 @@ was lost or sent twice, or the others did not go out by themselves.
 """
 
 import argparse
-import json
-import os
-import shutil
 import sys
 import tempfile
 import time
@@ -17,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import devservers
 from demo import backlog
-from demo.system import NotWorking, System
+from demo.proof import prove
+from demo.system import System
 from devservers.ports import Ports
 from devservers.tcp_proxy import TcpProxy
 
@@ -163,45 +160,24 @@ def say(line: str) -> None:
 
 def main() -> int:
     options = _options()
-    directory = Path(tempfile.mkdtemp(prefix="mailstreams-outage-"))
-    name = f"outage_{os.getpid()}"
+    lasts_s = options.minutes * 60 * options.scale
     settings = {
         "MAILSTREAMS_SENDER_PROBE_FIRST_S": str(FIRST_S * options.scale),
         "MAILSTREAMS_SENDER_PROBE_LONGEST_S": str(LONGEST_S * options.scale),
     }
-    ports = Ports(directory / "way")
-    outage = Outage(options.kind, ports)
-    try:
-        with devservers.running() as servers:
-            dsn = servers.postgres.create_database(name)
-            try:
-                with System(
-                    servers,
-                    dsn=dsn,
-                    directory=directory,
-                    topic_prefix=f"{name}.",
-                    settings=settings,
-                    stages=STAGES,
-                    way_to_ses=outage.open,
-                ) as system:
-                    lasts_s = options.minutes * 60 * options.scale
-                    found = Run(system, outage, messages=options.messages, lasts_s=lasts_s).run()
-            finally:
-                outage.close()
-                ports.release()
-                servers.postgres.drop_database(name)
-    except (NotWorking, devservers.DevServersError) as error:
-        print(f"outage: {error}\nlogs: {directory}")
-        return 1 if isinstance(error, NotWorking) else 2
-    wrong = faults(found)
-    for fault in wrong:
-        print(f"WRONG: {fault}")
-    print(json.dumps({"kind": options.kind, **found, "faults": len(wrong)}))
-    if wrong:
-        print(f"logs: {directory}", file=sys.stderr)
-        return 1
-    shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    with tempfile.TemporaryDirectory(prefix="mailstreams-way-") as way:
+        ports = Ports(Path(way))
+        outage = Outage(options.kind, ports)
+
+        def run(system: System) -> tuple[list[str], dict[str, Any]]:
+            found = Run(system, outage, messages=options.messages, lasts_s=lasts_s).run()
+            return faults(found), {"kind": options.kind, **found}
+
+        try:
+            return prove("outage", run, settings=settings, stages=STAGES, way_to_ses=outage.open)
+        finally:
+            outage.close()
+            ports.release()
 
 
 def _options() -> argparse.Namespace:

@@ -5,22 +5,17 @@ sent twice or lost, or if one whose answer never came did not end `submitted` by
 """
 
 import argparse
-import json
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import psycopg
 
-import devservers
 from demo import backlog
-from demo.system import NotWorking, System
+from demo.proof import prove
+from demo.system import System
 
 STAGES: Final = ("relay", "sender", "sender-2", "events", "recipients", "scheduler")
 SENDERS: Final = ("sender", "sender-2")
@@ -88,30 +83,12 @@ def faults(found: Mapping[str, Any]) -> list[str]:
 
 def main() -> int:
     options = _options()
-    directory = Path(tempfile.mkdtemp(prefix="mailstreams-timeouts-"))
-    name = f"timeouts_{os.getpid()}"
-    try:
-        with devservers.running() as servers:
-            dsn = servers.postgres.create_database(name)
-            try:
-                with System(
-                    servers, dsn=dsn, directory=directory, topic_prefix=f"{name}.", stages=STAGES
-                ) as system:
-                    found = run(system, messages=options.messages, share=options.share)
-            finally:
-                servers.postgres.drop_database(name)
-    except (NotWorking, devservers.DevServersError) as error:
-        print(f"timeouts: {error}\nlogs: {directory}")
-        return 1 if isinstance(error, NotWorking) else 2
-    wrong = faults(found)
-    for fault in wrong:
-        print(f"WRONG: {fault}")
-    print(json.dumps({**found, "faults": len(wrong)}))
-    if wrong:
-        print(f"logs: {directory}", file=sys.stderr)
-        return 1
-    shutil.rmtree(directory, ignore_errors=True)
-    return 0
+
+    def judged(system: System) -> tuple[list[str], dict[str, Any]]:
+        found = run(system, messages=options.messages, share=options.share)
+        return faults(found), found
+
+    return prove("timeouts", judged, stages=STAGES)
 
 
 def _options() -> argparse.Namespace:
