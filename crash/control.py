@@ -72,22 +72,26 @@ class Peer:
 
 
 class Proxies(Peer):
-    """Links, and their cuts."""
+    """Links, and their cuts. Any number may be asked for at once: each waits for its own answer."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__("crash.proxy", directory)
+        self._turn = asyncio.Lock()
 
     async def link(self, name: str, port: int, targets: Sequence[int]) -> None:
-        self.tell(link=name, port=port, to=list(targets))
-        await self.next()
+        await self._ask(link=name, port=port, to=list(targets))
 
     async def cut(self, name: str, how: str, *, seconds: float, share: float) -> None:
-        self.tell(cut=name, how=how, seconds=seconds, share=share)
-        await self.next()
+        await self._ask(cut=name, how=how, seconds=seconds, share=share)
 
     async def heal(self) -> None:
-        self.tell(heal=True)
-        await self.next()
+        await self._ask(heal=True)
+
+    async def _ask(self, **fields: Any) -> None:
+        async with self._turn:
+            self.tell(**fields)
+            if await self.next() is None:
+                raise NotWorking("the proxy has ended")
 
 
 class Workers(Peer):
