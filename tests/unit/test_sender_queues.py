@@ -1,7 +1,11 @@
 """Whose turn it is: lanes, tenants, expiry, recipients, partitions."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams.domain.addresses import RecipientKey
 from streams.domain.pointers import Pointer
@@ -20,6 +24,7 @@ def pointer(
     expires_s: float | None = None,
     due_s: float = 0,
     partition: int = 0,
+    recipients: int = 1,
 ) -> Pointer:
     return Pointer(
         id=uuid4(),
@@ -28,7 +33,7 @@ def pointer(
         recipient_key=RecipientKey(key or uuid4().hex),
         due=NOW + timedelta(seconds=due_s),
         expires=None if expires_s is None else NOW + timedelta(seconds=expires_s),
-        recipients=1,
+        recipients=recipients,
         sender_domain="example.com",
         template=None,
         xid=3,
@@ -54,6 +59,65 @@ def test_tenants_take_turns_however_much_one_of_them_has() -> None:
     queues = queued(*big, *small)
     taken = queues.take(6, everything)
     assert [p.tenant for p in taken] == ["big", "small", "tiny", "big", "big", "big"]
+
+
+def test_tenant_that_comes_anew_waits_for_one_message_however_many_others_have_queues() -> None:
+    queues = queued(*[pointer(f"t{number}") for number in range(1000) for _ in range(3)])
+    queues.take(1500, everything)
+    queues.put([pointer("new")])
+    assert "new" in [p.tenant for p in queues.take(501, everything)]
+    queues.put([pointer("newer")])
+    assert "newer" in [p.tenant for p in queues.take(1, everything)]
+
+
+def test_message_to_many_counts_as_many() -> None:
+    queues = queued(
+        *[pointer("wide", recipients=10) for _ in range(9)], *[pointer("narrow") for _ in range(90)]
+    )
+    taken = queues.take(55, everything)
+    assert [p.tenant for p in taken].count("wide") == 5
+
+
+def test_tenant_that_was_put_back_is_not_charged() -> None:
+    queues = queued(*[pointer(t) for t in ("a", "b", "c") for _ in range(5)])
+    for _ in range(3):
+        taken = queues.take(7, everything)
+        for p in taken:
+            queues.free(p.recipient_key)
+        queues.put(taken[1:])
+    assert sorted(p.tenant for p in queues.take(3, everything)) == ["a", "b", "c"]
+
+
+def test_partition_that_had_to_wait_gives_no_right_to_all_of_the_rate_afterwards() -> None:
+    queues = queued(
+        *[pointer("stale", partition=1) for _ in range(50)], *[pointer("other") for _ in range(100)]
+    )
+    queues.take(40, lambda number, _: number == 0)
+    assert [p.tenant for p in queues.take(10, everything)].count("stale") == 5
+
+
+def test_coming_again_and_again_gains_nothing() -> None:
+    queues = queued(*[pointer("steady") for _ in range(100)])
+    served: list[Pointer] = []
+    for _ in range(40):
+        if not any(p.tenant == "coming" for p in served[-1:]):
+            queues.put([pointer("coming")])
+        served += queues.take(1, everything)
+    assert 19 <= [p.tenant for p in served].count("coming") <= 21
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=200))
+def test_tenants_that_wait_all_the_time_get_the_same_to_a_message(
+    messages: list[tuple[str, int]],
+) -> None:
+    queues = queued(*[pointer(tenant, recipients=count) for tenant, count in messages])
+    left = Counter(tenant for tenant, _ in messages)
+    got = dict.fromkeys(left, 0)
+    while all(left.values()):
+        [taken] = queues.take(1, everything)
+        got[taken.tenant] += taken.recipients
+        left[taken.tenant] -= 1
+        assert max(got.values()) - min(got.values()) <= 50
 
 
 def test_turn_goes_on_where_the_last_take_ended() -> None:
