@@ -892,7 +892,7 @@ CREATE TABLE send_rate (
 );
 
 CREATE TABLE pause (
-  scope text NOT NULL CHECK (scope IN ('account', 'sender', 'tenant', 'lane')),
+  scope text NOT NULL CHECK (scope IN ('account', 'sender', 'tenant', 'lane', 'template')),
   value text NOT NULL,
   reason text NOT NULL,
   who text NOT NULL,

@@ -1,4 +1,5 @@
-"""The sub-commands of `mailstreams`. Exit codes: 0 done, 1 failed while running, 2 something has to be set up or changed."""
+"""The sub-commands of `mailstreams`. Exit codes: 0 done, 1 failed while running, 2 something has to be set up or changed; more
+in streams.commands.ending."""
 
 import json
 import sys
@@ -11,8 +12,11 @@ import typer
 from streams.commands import ambiguous, dead_letters, suppressions
 from streams.commands.cancel import cancel
 from streams.commands.doctor import doctor
+from streams.commands.ending import Ending
+from streams.commands.pauses import pause_app, resume_app
 from streams.commands.rebuild import rebuild
 from streams.commands.running import Json, run_async
+from streams.commands.status import status
 from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
 from streams.domain.reclassification import CHANGES, Report
 
@@ -25,17 +29,17 @@ app.add_typer(suppressions.app, name="suppressions")
 app.add_typer(ambiguous.app, name="ambiguous")
 app.command()(ambiguous.duplicates)
 app.add_typer(dead_letters.app, name="dlq")
+app.add_typer(pause_app, name="pause")
+app.add_typer(resume_app, name="resume")
 app.command()(cancel)
 app.command()(doctor)
+app.command()(status)
 app.command()(rebuild)
 
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 NOT_BUILT: Final = {
     "api": "the accept API; insert rows with the SQL function enqueue_email meanwhile",
     "console": "the web console; mailstreams trace tells the story of one message meanwhile",
-    "status": "the overview; /health/ready and /metrics of each stage say how it is, mailstreams doctor what is wrong",
-    "pause": "pausing by command; insert into table pause meanwhile",
-    "resume": "resuming by command; delete from table pause meanwhile",
     "replay": "replay by command; a pointer that is still in its topic is read again after resetting the offsets of the sender's group, which sends nothing twice",
     "reconcile": "reconciliation with the provider; mailstreams rebuild compares the facts with the event topic meanwhile",
     "erase": "erasure of a recipient; there is no way yet that keeps the suppression, so do not delete rows by hand",
@@ -53,6 +57,9 @@ def main() -> None:
     """Runs the command; an error that a person can mend is one sentence on standard error and exit code 2."""
     try:
         app(standalone_mode=True)
+    except Ending as end:
+        print(f"mailstreams: {end}", file=sys.stderr)
+        sys.exit(end.code)
     except Misconfigured as error:
         print(f"mailstreams: {error}", file=sys.stderr)
         sys.exit(2)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from streams.adapters.suppression_admin import SuppressionAdmin
     from streams.domain.diagnosis import Finding
     from streams.domain.rebuilding import Rebuilt
+    from streams.domain.overview import Line
     from streams.domain.reclassification import Report
     from streams.intake_watch import IntakeWatch
     from streams.provider_list import ProviderList
@@ -466,9 +467,7 @@ async def outbox_admin(command: str) -> AsyncIterator[tuple[OutboxAdmin, Setting
     """What the commands on single messages work with."""
     from streams.adapters.outbox_admin import OutboxAdmin
 
-    config = settings.load()
-    logs.configure(command, config.log_level)
-    async with database(config, command) as connection:
+    async with operating(command) as (connection, config):
         yield OutboxAdmin(connection), config
 
 
@@ -495,6 +494,46 @@ async def rebuild(*, apply: bool, told: Callable[[Progress], None]) -> Rebuilt:
     patient = config.model_copy(update={"postgres_timeout_s": 3600.0})
     past = KafkaPast(
         config.kafka_bootstrap_servers,
+async def overview() -> list[Line]:
+    """What is known of every part. Changes nothing."""
+    from streams.adapters.overview_kafka import OverviewKafka
+    from streams.adapters.overview_store import OverviewStore
+    from streams.overview import Overview
+
+    config = settings.load()
+    logs.configure("status", "error")
+    # What it says of servers that are away is a line of the overview.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    quick = config.model_copy(update={"postgres_timeout_s": min(config.postgres_timeout_s, 5.0)})
+    names = topics(config)
+
+    @asynccontextmanager
+    async def store() -> AsyncIterator[OverviewStore]:
+        async with database(quick, "status") as connection:
+            yield OverviewStore(connection, slot=config.relay_slot)
+
+    return await Overview(
+        database=store,
+        kafka=OverviewKafka(config.kafka_bootstrap_servers),
+        groups={
+            f"{names.prefix}sender": [names.outbox(lane) for lane in Lane],
+            recipients_group(config): [names.delivery_events],
+        },
+        topics=names,
+        slot=config.relay_slot,
+        staleness_s=config.sender_suppression_staleness_s,
+    ).look()
+
+
+@asynccontextmanager
+async def operating(command: str) -> AsyncIterator[tuple[Database, Settings]]:
+    """The database for one command of an operator, and the settings."""
+    config = settings.load()
+    logs.configure(command, config.log_level)
+    async with database(config, command) as connection:
+        yield connection, config
+
+
         topic=topics(config).delivery_events,
         group=recipients_group(config),
     )

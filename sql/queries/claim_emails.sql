@@ -5,10 +5,10 @@
 -- $1 ids uuid[] (each once), $2 attempt ids uuid[] (version 7), $3 writing transactions xid8[], $4 lease in seconds float8
 -- The newest version of each row, also where another transaction changed it after the snapshot of this statement.
 WITH locked AS MATERIALIZED (
-  SELECT a.id, a.token, a.xid, o.place, o.state, o.tenant, o.lane, o.recipient_key, o.cc_keys, o.bcc_keys, o.sender, o.send_after, o.expires_at
+  SELECT a.id, a.token, a.xid, o.place, o.state, o.tenant, o.lane, o.recipient_key, o.cc_keys, o.bcc_keys, o.sender, o.template, o.send_after, o.expires_at
   FROM unnest($1::uuid[], $2::uuid[], $3::xid8[]) AS a (id, token, xid)
   LEFT JOIN LATERAL (
-    SELECT o.ctid AS place, o.state, o.tenant, o.lane, o.recipient_key, o.cc_keys, o.bcc_keys, o.sender, o.send_after, o.expires_at
+    SELECT o.ctid AS place, o.state, o.tenant, o.lane, o.recipient_key, o.cc_keys, o.bcc_keys, o.sender, o.template, o.send_after, o.expires_at
     FROM email_outbox AS o WHERE o.id = a.id FOR NO KEY UPDATE SKIP LOCKED) AS o ON true
 ),
 paused AS MATERIALIZED (
@@ -59,7 +59,8 @@ judged AS MATERIALIZED (
       CASE WHEN EXISTS (SELECT FROM paused) THEN (
         SELECT max(p.until) FROM paused AS p
         WHERE p.scope = 'account' OR (p.scope = 'tenant' AND p.value = lower(l.tenant)) OR (p.scope = 'lane' AND p.value = l.lane)
-          OR (p.scope = 'sender' AND p.value IN (lower(l.sender), lower(split_part(l.sender, '@', 2))))) END AS paused_until,
+          OR (p.scope = 'sender' AND p.value IN (lower(l.sender), lower(split_part(l.sender, '@', 2))))
+          OR (p.scope = 'template' AND p.value IN (lower(l.template), lower(l.tenant || '/' || l.template)))) END AS paused_until,
       CASE WHEN l.cc_keys IS NOT NULL OR l.bcc_keys IS NOT NULL THEN ARRAY(
         SELECT DISTINCT b.recipient_key FROM barred AS b
         WHERE b.recipient_key = ANY (l.cc_keys || l.bcc_keys) AND b.tenant IN ('*', l.tenant) AND b.lane IN ('*', l.lane)) END AS left_out

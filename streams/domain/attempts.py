@@ -68,6 +68,7 @@ class PauseScope(StrEnum):
     SENDER = "sender"
     TENANT = "tenant"
     LANE = "lane"
+    TEMPLATE = "template"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
