@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from streams.domain.address_lists import is_recipient_key
-from streams.ports.relay import RelayStore
+from streams.ports.relay_polling import Announcer
 from streams.runtime import metrics
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ MOST: Final = 100_000
 class LateSuppressions:
     """In memory: if the relay itself dies meanwhile, senders that own the partitions see what comes late."""
 
-    def __init__(self, store: RelayStore, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Announcer, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
         self._keys: dict[str, float] = {}

@@ -26,6 +26,7 @@ from streams.runtime.lifecycle import Stage, run_stages
 from streams.runtime.settings import Settings
 
 if TYPE_CHECKING:
+    from streams.adapters.kafka_batches import KafkaBatches
     from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
     from streams.adapters.outbox_admin import OutboxAdmin
     from streams.adapters.postgres import Database
@@ -63,12 +64,47 @@ def topics(config: Settings) -> Topics:
 
 
 def relay(config: Settings) -> Stage:
-    from streams.adapters.kafka_batches import KafkaBatches
+    from streams.runtime import metrics
+
+    metrics.RELAY_MODE.labels(mode=config.relay_mode).set(1)
+    return _polling_relay(config) if config.relay_mode == "poll" else _wal_relay(config)
+
+
+def _wal_relay(config: Settings) -> Stage:
     from streams.adapters.relay_store import RelayStore
     from streams.adapters.replication import ReplicationConnection
-    from streams.domain.delivery_events import CONTENT_TYPE
     from streams.domain.slots import PUBLICATION
     from streams.relay import Relay
+
+    source = ReplicationConnection(
+        config.replication_dsn, slot=config.relay_slot, publication=PUBLICATION
+    )
+    store = RelayStore(database(config, "relay"), slot=config.relay_slot)
+    return Relay(source=source, sink=_record_sink(config), store=store, drain_s=config.drain_s / 2)
+
+
+def _polling_relay(config: Settings) -> Stage:
+    from streams.adapters.relay_poll_store import CONNECTIONS, PLANNER, RelayPollStore
+    from streams.relay_polling import PollingSettings, RelayPolling
+
+    pool_size = max(config.postgres_pool_size, CONNECTIONS)
+    pool = database(
+        config.model_copy(update={"postgres_pool_size": pool_size}), "relay poll", PLANNER
+    )
+    return RelayPolling(
+        PollingSettings(
+            shards=config.relay_shards,
+            interval_s=config.relay_poll_interval_ms / 1000,
+            drain_s=config.drain_s / 2,
+        ),
+        sink=_record_sink(config),
+        store=RelayPollStore(pool, slot=config.relay_slot, relay_id=uuid4()),
+    )
+
+
+def _record_sink(config: Settings) -> KafkaBatches:
+    from streams.adapters.kafka_batches import KafkaBatches
+    from streams.domain.delivery_events import CONTENT_TYPE
 
     names = topics(config)
     kinds = {
@@ -77,7 +113,7 @@ def relay(config: Settings) -> Stage:
         names.delivery_events: "delivery-events",
         names.dead_letters: "dead-letters",
     }
-    sink = KafkaBatches(
+    return KafkaBatches(
         config.kafka_bootstrap_servers,
         topic_prefix=config.topic_prefix,
         kinds=kinds,
@@ -86,11 +122,6 @@ def relay(config: Settings) -> Stage:
         max_rows=config.relay_max_in_flight_rows,
         max_bytes=config.relay_max_in_flight_bytes,
     )
-    source = ReplicationConnection(
-        config.replication_dsn, slot=config.relay_slot, publication=PUBLICATION
-    )
-    store = RelayStore(database(config, "relay"), slot=config.relay_slot)
-    return Relay(source=source, sink=sink, store=store, drain_s=config.drain_s / 2)
 
 
 def events(config: Settings) -> Stage:
@@ -354,7 +385,9 @@ async def migrate(*, with_topics: bool) -> dict[str, list[str]]:
     logs.configure("migrate", config.log_level)
     salt = config.salt()
     async with database(config, "migrate") as connection:
-        done = await migrate_database(connection, salt=salt, slot=config.relay_slot)
+        done = await migrate_database(
+            connection, salt=salt, slot=config.relay_slot, polling=config.relay_mode == "poll"
+        )
     made = []
     if with_topics:
         made = await create_topics(
@@ -367,6 +400,7 @@ async def migrate(*, with_topics: bool) -> dict[str, list[str]]:
         "migrations": done.applied,
         "salt": ["set"] if done.salt_set else [],
         "slot": [config.relay_slot] if done.slot_made else [],
+        "index": ["made"] if done.index_made else ["dropped"] if done.index_dropped else [],
         "topics": made,
     }
 

@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from streams.adapters.feed_index import drop_feed_index, make_feed_index
 from streams.adapters.postgres import Connection, Database
 from streams.adapters.queries import sql_folder
 from streams.domain.addresses import salt_fingerprint, salt_pads
@@ -23,6 +24,8 @@ class Migrated:
     applied: list[str]
     salt_set: bool
     slot_made: bool
+    index_made: bool = False
+    index_dropped: bool = False
 
 
 def migration_names() -> list[str]:
@@ -30,13 +33,16 @@ def migration_names() -> list[str]:
     return sorted(path.stem for path in (sql_folder() / "migrations").glob("*.sql"))
 
 
-async def migrate(database: Database, *, salt: bytes, slot: str | None) -> Migrated:
-    """Brings the database to today's schema, in one transaction; then makes the slot, unless it is None.
+async def migrate(
+    database: Database, *, salt: bytes, slot: str | None, polling: bool = False
+) -> Migrated:
+    """Brings the database to today's schema, in one transaction; then makes what the relay needs in its mode: the slot, unless it
+    is None, or the index of the feed.
 
     Safe to run again and beside itself.
     """
-    async with database.connection() as connection:
-        await _check_server(connection)
+    async with database.transaction() as connection:
+        await _check_server(connection, polling=polling)
     async with database.transaction() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         schema = await connection.fetchval("SELECT current_schema()")
@@ -45,19 +51,23 @@ async def migrate(database: Database, *, salt: bytes, slot: str | None) -> Migra
         applied = await _apply(connection)
         salt_set = await _set_salt(connection, salt)
         await connection.execute("SELECT make_feed_partitions(3)")
+    if polling:
+        made = await make_feed_index(database)
+        return Migrated(applied=applied, salt_set=salt_set, slot_made=False, index_made=made)
+    dropped = await drop_feed_index(database)
     slot_made = slot is not None and await _make_slot(database, slot)
-    return Migrated(applied=applied, salt_set=salt_set, slot_made=slot_made)
+    return Migrated(applied=applied, salt_set=salt_set, slot_made=slot_made, index_dropped=dropped)
 
 
-async def _check_server(connection: Connection) -> None:
+async def _check_server(connection: Connection, *, polling: bool) -> None:
     version = await connection.fetchval("SELECT current_setting('server_version_num')::int")
     if version < 150_000:
         raise Misconfigured(f"PostgreSQL 15 or newer is needed, this server is {version // 10_000}")
     level = await connection.fetchval("SELECT current_setting('wal_level')")
-    if level != "logical":
+    if level != "logical" and not polling:
         raise Misconfigured(
             f"wal_level is {level} and has to be logical: "
-            "ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL"
+            "ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL; where that may not be, set MAILSTREAMS_RELAY_MODE=poll"
         )
 
 
@@ -116,7 +126,7 @@ async def _set_salt(connection: Connection, salt: bytes) -> bool:
 
 async def check_salt(database: Database, salt: bytes) -> None:
     """Misconfigured unless the salt of this process is the database's."""
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
         found = await connection.fetchval("SELECT recipient_salt_fingerprint()")
     if found is None:
         raise Misconfigured('the database has no salt yet: run "mailstreams migrate" first')
@@ -133,7 +143,7 @@ def _compare(fingerprint: str, salt: bytes) -> None:
 
 async def _make_slot(database: Database, slot: str) -> bool:
     """The slot is made here, so that every row from now on reaches the relay, whenever it starts first."""
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
         if await connection.fetchval(
             "SELECT true FROM pg_replication_slots WHERE slot_name = $1", slot
         ):

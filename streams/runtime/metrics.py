@@ -121,6 +121,20 @@ RELAY_PRODUCERS = Counter(
     "mailstreams_relay_producer_replacements_total",
     "Kafka producers that were given up with records in flight. Growing: see the log lines with action duty.failed.",
 )
+RELAY_MODE = Gauge(
+    "mailstreams_relay_mode",
+    "1 for the mode that this relay is set to: wal or poll (MAILSTREAMS_RELAY_MODE). All relays of a database have the same.",
+    ["mode"],
+)
+RELAY_SHARDS = Gauge(
+    "mailstreams_relay_shards",
+    "Shards of the recipient keys that this relay reads in polling mode, of MAILSTREAMS_RELAY_SHARDS. The sum over all relays is less for "
+    "longer than 15 s: a relay is missing.",
+)
+RELAY_REMOVED = Counter(
+    "mailstreams_relay_removed_rows_total",
+    "Rows removed from the feed in polling mode, since Kafka has them. Standing still while records are acknowledged: see PostgreSQL.",
+)
 RELAY_REFUSED = Counter(
     "mailstreams_relay_refused_rows_total",
     "Rows that can never be Kafka records and were set aside in table relay_refused. Any needs a person.",

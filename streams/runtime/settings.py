@@ -34,6 +34,10 @@ class Settings(BaseSettings):
         description="URL of the replication connection, if it differs (PgBouncer cannot carry it)",
     )
     postgres_pool_size: int = Field(default=8, ge=3, le=200, description="connections a process")
+    postgres_pooler: Literal["none", "transaction"] = Field(
+        default="none",
+        description="whether a pooler such as PgBouncer in transaction mode stands before postgres_dsn",
+    )
     postgres_timeout_s: float = Field(default=15.0, gt=0, description="bound of one statement")
     kafka_bootstrap_servers: str = Field(default="127.0.0.1:9092", description="host:port, ...")
     kafka_session_timeout_s: float = Field(
@@ -74,6 +78,17 @@ class Settings(BaseSettings):
         default="mailstreams_relay",
         pattern="^[a-z0-9_]{1,63}$",
         description="logical replication slot, the relay's only position",
+    )
+    relay_mode: Literal["wal", "poll"] = Field(
+        default="wal",
+        description="how the relay reads the feed: from the WAL, or by polling where logical decoding is not available; "
+        "the same for every relay and for migrate",
+    )
+    relay_shards: int = Field(
+        default=1, ge=1, le=64, description="in mode poll: parts of the keys that relays share"
+    )
+    relay_poll_interval_ms: int = Field(
+        default=100, ge=10, le=10_000, description="in mode poll: pause between looks for new rows"
     )
     relay_max_in_flight_bytes: int = Field(default=32 * 1024 * 1024, ge=1024 * 1024)
     relay_max_in_flight_rows: int = Field(default=20_000, ge=100)

@@ -21,6 +21,7 @@ from streams.domain.delivery_events import CONTENT_TYPE
 from streams.domain.slots import PUBLICATION
 from streams.domain.topics import Topics
 from streams.relay import Relay
+from streams.runtime.lifecycle import Stage
 
 _numbers = itertools.count()
 
@@ -127,7 +128,7 @@ class Setup:
 
 
 @asynccontextmanager
-async def streaming(relay: Relay) -> AsyncIterator["asyncio.Task[None]"]:
+async def streaming(relay: Stage) -> AsyncIterator["asyncio.Task[None]"]:
     """Runs the relay; it streams when the body begins, and is stopped after it."""
     await relay.start()
     async with running(relay) as run:
@@ -142,7 +143,7 @@ async def streaming(relay: Relay) -> AsyncIterator["asyncio.Task[None]"]:
 
 
 @asynccontextmanager
-async def running(relay: Relay) -> AsyncIterator["asyncio.Task[None]"]:
+async def running(relay: Stage) -> AsyncIterator["asyncio.Task[None]"]:
     """Runs the started relay and stops it after the body; it must then end in good order."""
     run = asyncio.create_task(relay.run())
     try:

@@ -1,0 +1,6 @@
+-- Takes shards that nobody holds. $1 id: uuid, $2 lease in seconds: float8, $3 number of shards: int, $4 how many at most: int.
+UPDATE relay_shard SET holder = $1, expires = clock_timestamp() + make_interval(secs => $2)
+WHERE shard IN (
+  SELECT shard FROM relay_shard WHERE expires <= clock_timestamp() AND shards = $3
+  ORDER BY shard LIMIT $4 FOR UPDATE SKIP LOCKED)
+RETURNING shard
