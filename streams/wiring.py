@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from streams.adapters.sns import SnsCertificates, SnsConfirmer
     from streams.adapters.suppression_admin import SuppressionAdmin
     from streams.domain.diagnosis import Finding
-    from streams.domain.rebuilding import Rebuilt
     from streams.domain.overview import Line
+    from streams.domain.rebuilding import Rebuilt
     from streams.domain.reclassification import Report
     from streams.intake_watch import IntakeWatch
     from streams.provider_list import ProviderList
@@ -496,38 +496,6 @@ def number_of_partitions() -> int:
     return settings.load().partitions
 
 
-@asynccontextmanager
-async def outbox_admin(command: str) -> AsyncIterator[tuple[OutboxAdmin, Settings]]:
-    """What the commands on single messages work with."""
-    from streams.adapters.outbox_admin import OutboxAdmin
-
-    async with operating(command) as (connection, config):
-        yield OutboxAdmin(connection), config
-
-
-def provider_region() -> str:
-    """The region whose list the scheduler imports; Misconfigured if it does not."""
-    from streams.adapters.ses_suppression_list import SesSuppressionList
-
-    if not settings.load().provider_list:
-        raise Misconfigured(
-            "MAILSTREAMS_PROVIDER_LIST is false: the scheduler does not touch SES's list"
-        )
-    use_aws_region(os.environ)
-    return SesSuppressionList().region
-
-
-async def rebuild(*, apply: bool, told: Callable[[Progress], None]) -> Rebuilt:
-    """Facts and suppressions once more from the topic, compared with the live ones, which are mended if asked to."""
-    from streams.adapters.kafka_past import KafkaPast
-    from streams.adapters.rebuild_store import PLANNER, LiveFactsStore, scratch_on
-    from streams.rebuild import Rebuild
-
-    config = settings.load()
-    logs.configure("rebuild", config.log_level)
-    patient = config.model_copy(update={"postgres_timeout_s": 3600.0})
-    past = KafkaPast(
-        config.kafka_bootstrap_servers,
 async def overview() -> list[Line]:
     """What is known of every part. Changes nothing."""
     from streams.adapters.overview_kafka import OverviewKafka
@@ -568,6 +536,38 @@ async def operating(command: str) -> AsyncIterator[tuple[Database, Settings]]:
         yield connection, config
 
 
+@asynccontextmanager
+async def outbox_admin(command: str) -> AsyncIterator[tuple[OutboxAdmin, Settings]]:
+    """What the commands on single messages work with."""
+    from streams.adapters.outbox_admin import OutboxAdmin
+
+    async with operating(command) as (connection, config):
+        yield OutboxAdmin(connection), config
+
+
+def provider_region() -> str:
+    """The region whose list the scheduler imports; Misconfigured if it does not."""
+    from streams.adapters.ses_suppression_list import SesSuppressionList
+
+    if not settings.load().provider_list:
+        raise Misconfigured(
+            "MAILSTREAMS_PROVIDER_LIST is false: the scheduler does not touch SES's list"
+        )
+    use_aws_region(os.environ)
+    return SesSuppressionList().region
+
+
+async def rebuild(*, apply: bool, told: Callable[[Progress], None]) -> Rebuilt:
+    """Facts and suppressions once more from the topic, compared with the live ones, which are mended if asked to."""
+    from streams.adapters.kafka_past import KafkaPast
+    from streams.adapters.rebuild_store import PLANNER, LiveFactsStore, scratch_on
+    from streams.rebuild import Rebuild
+
+    config = settings.load()
+    logs.configure("rebuild", config.log_level)
+    patient = config.model_copy(update={"postgres_timeout_s": 3600.0})
+    past = KafkaPast(
+        config.kafka_bootstrap_servers,
         topic=topics(config).delivery_events,
         group=recipients_group(config),
     )
