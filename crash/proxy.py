@@ -5,7 +5,8 @@ Lines of JSON over a Unix socket: {"link": name, "port": n, "to": [ports]} makes
 
 how: `reset` now, of a share of the connections; `refuse` new ones for a while; `delay` what comes back by up to 0.3 s for a
 while; `mute`: for a while what comes back is swallowed, then its connections are reset; `freeze`: nothing passes for a while,
-then a reset; `truncate`: half of the next answer, then a reset.
+then a reset; `truncate`: half of the next answer, then a reset; `late`: what the open connections send is held back for a while
+and then arrives, also if the client has gone meanwhile; new ones pass.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ class Link:
         self.targets = targets
         self.open: set[Connection] = set()
         self.cut: dict[str, float] = {}
+        self.late: set[Connection] = set()
         self._turn = 0
 
     def under(self, how: str) -> bool:
@@ -63,9 +65,14 @@ class Link:
         if how == "reset":
             self._reset(share)
             return
+        cut = set(self.open)
+        if how == "late":
+            self.late |= cut
+            await asyncio.sleep(seconds)
+            self.late -= cut
+            return
         loop = asyncio.get_running_loop()
         self.cut[how] = loop.time() + seconds
-        cut = set(self.open)
         await asyncio.sleep(seconds)
         if how in ("mute", "freeze"):
             for connection in cut & self.open:
@@ -105,6 +112,8 @@ class Connection:
         link = self._link
         with suppress(OSError):
             while data := await reader.read(CHUNK):
+                while not answers and self in link.late:  # noqa: ASYNC110 time alone ends it
+                    await asyncio.sleep(0.02)
                 if link.cut:
                     while link.under("freeze"):  # noqa: ASYNC110 time alone ends it
                         await asyncio.sleep(0.05)
@@ -156,6 +165,7 @@ class Proxy:
         elif "heal" in order:
             for link in self._links.values():
                 link.cut.clear()
+                link.late.clear()
         else:
             link = self._links[order["cut"]]
             cut = asyncio.create_task(link.do(order["how"], order["seconds"], order["share"]))

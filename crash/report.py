@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,9 +26,10 @@ took, the tables, a record of every change of state with the snapshot of each cl
 The policy is `hold`: nothing whose outcome is unknown is sent again. What SES surely never took is settled by hand, by the function
 behind `mailstreams ambiguous settle`, once no request of that attempt can be accepted any more.
 
-This page is written by `python -m crash --report`; nothing in it is typed by hand.
+This page is written by `python -m crash --report`, the parts on the relay by `python -m relayfuzz --report`; nothing in it is typed by hand.
 """
-_ORDER: Final = ("campaign", "mutations")
+_ORDER: Final = ("campaign", "mutations", "relay", "relay-mutations")
+_PART: Final = re.compile(r"^<!-- ([a-z-]+) -->\n(.*?)^<!-- /\1 -->\n", re.MULTILINE | re.DOTALL)
 _MEANING: Final = {
     "lost": "committed and not there at the end, or at an end that nothing justifies",
     "sent_twice": "taken by SES more than once",
@@ -48,31 +50,29 @@ def write_report(
     path: Path, *, campaign: State | None = None, mutations: Sequence[Found] | None = None
 ) -> None:
     """Writes the parts that are given; the others stay as they are."""
-    parts = _parts_of(path)
+    parts: dict[str, str] = {}
     if campaign is not None:
         parts["campaign"] = _campaign(campaign)
     if mutations is not None:
         parts["mutations"] = _mutations(mutations)
-    text = [_HEAD]
-    text += [
-        f"<!-- {name} -->\n{parts[name]}<!-- /{name} -->\n" for name in _ORDER if name in parts
-    ]
+    write_parts(path, parts)
+
+
+def write_parts(path: Path, changed: Mapping[str, str]) -> None:
+    """Writes these parts into the page, whoever's they are; those of others stay as they are."""
+    parts = _parts_of(path) | dict(changed)
+    names = [*(n for n in _ORDER if n in parts), *sorted(parts.keys() - set(_ORDER))]
+    text = [_HEAD, *(f"<!-- {name} -->\n{parts[name]}<!-- /{name} -->\n" for name in names)]
     path.write_text("\n".join(text), encoding="utf-8")
 
 
 def _parts_of(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
-    text = path.read_text(encoding="utf-8")
-    found = {}
-    for name in _ORDER:
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
-        if start in text and end in text:
-            found[name] = text.split(start, 1)[1].split(end, 1)[0]
-    return found
+    return dict(_PART.findall(path.read_text(encoding="utf-8")))
 
 
-def _where() -> str:
+def where() -> str:
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, Kafka {kafka_version(locked_jars())}, "
         f"{os.cpu_count()} processors for everything together"
@@ -87,10 +87,10 @@ def _campaign(state: State) -> str:
     lines = [
         f"## {state.kills:,} kills over {numbers['messages']:,} messages\n",
         (
-            f"{verdict} {_where()}. Commits: {commits}. Seed {state.seed}, {state.next_round} rounds, {state.seconds / 60:.0f} minutes. "
+            f"{verdict} {where()}. Commits: {commits}. Seed {state.seed}, {state.next_round} rounds, {state.seconds / 60:.0f} minutes. "
             f"Leases {LEASE_S:g} s, signatures good for {SIGNATURE_S:g} s.\n"
         ),
-        _table(("what must not be", "count", "meaning"), rows),
+        table(("what must not be", "count", "meaning"), rows),
         (
             f"Ambiguous meanwhile: {numbers['ambiguous_ever']:,} rows. {numbers['in_flight_at_kills']:,} attempts were open when their worker "
             f"was killed, and {numbers['unknown_answers']:,} calls ended without a usable answer. Settled by hand as never taken: "
@@ -98,7 +98,7 @@ def _campaign(state: State) -> str:
             f"{numbers['stale_refused']:,}.\n"
         ),
         "### By fault\n",
-        _table(("fault", "count"), sorted(state.counts.items())),
+        table(("fault", "count"), sorted(state.counts.items())),
         "### Kills by point\n",
         _by_stage(state.points),
     ]
@@ -110,7 +110,7 @@ def _by_stage(points: Mapping[str, int]) -> str:
     for point, count in sorted(points.items()):
         stage, _, where = point.partition(": ")
         by_stage[stage].append(f"{where} {count}")
-    return _table(("stage", "killed"), [(s, ", ".join(w)) for s, w in by_stage.items()])
+    return table(("stage", "killed"), [(s, ", ".join(w)) for s, w in by_stage.items()])
 
 
 def _mutations(results: Sequence[Found]) -> str:
@@ -127,16 +127,16 @@ def _mutations(results: Sequence[Found]) -> str:
     lines = [
         "## The harness itself: faults put in, and how fast each was found\n",
         (
-            f"{len(results) - missed} of {len(results)} were found. {_where()}, commit {commit_of_code()}. Each runs alone on a fresh system, in "
+            f"{len(results) - missed} of {len(results)} were found. {where()}, commit {commit_of_code()}. Each runs alone on a fresh system, in "
             "rounds that aim at it; the time is from the first message to the verdict, the wait until everything is quiet included. A fault is "
             "put into the processes of one stage by replacing a method or the text of a query there (`crash/mutations.py`).\n"
         ),
-        _table(("mutation", "what is broken", "found after", "as"), rows),
+        table(("mutation", "what is broken", "found after", "as"), rows),
     ]
     return "\n".join(lines)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(map(str, row))} |" for row in rows]
     return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ Everything is put around the product's own classes in this process; the product 
 
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,8 +52,6 @@ def _keep_loaded_files() -> None:
 
 def run(order: dict[str, Any]) -> int:
     """`mailstreams <arguments>` in this process; the exit code."""
-    from streams import cli
-
     stage = order["argv"][0]
     if order.get("trap"):
         from crash import points
@@ -64,7 +63,14 @@ def run(order: dict[str, Any]) -> int:
         points.install(stage, Trap(Path(order["trap"]), stage), journal)
         if order.get("mutation"):
             apply(order["mutation"], stage)
-    sys.argv = ["mailstreams", *order["argv"]]
+    return command(order["argv"])
+
+
+def command(argv: Sequence[str]) -> int:
+    """The command as a person would give it; its exit code."""
+    from streams import cli
+
+    sys.argv = ["mailstreams", *argv]
     try:
         cli.main()
     except SystemExit as end:

@@ -1,12 +1,13 @@
 """A process that has imported everything once and forks a worker for each start: a start costs milliseconds.
 
-Speaks lines of JSON over a Unix socket. In: {"start": name, "argv": [...], "environment": {...}, "log": path, "trap": path, ...},
-{"signal": name, "number": n}. Out: {"started": name, "pid": n}, {"ended": name, "code": n}. It is the workers' parent, so
+Speaks lines of JSON over a Unix socket. In: {"start": name, "argv": [...], "environment": {...}, "log": path, "trap": path, ...}
+(worker: the module that runs it, else crash.worker), {"signal": name, "number": n}. Out: {"started": name, "pid": n}, {"ended": name, "code": n}. It is the workers' parent, so
 that no signal can reach a process id that was given again; they end with it.
 """
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -86,9 +87,7 @@ class Zygote:
             os.dup2(output, 2)
             os.environ.clear()
             os.environ.update(order["environment"])
-            from crash import worker
-
-            code = worker.run(order)
+            code = importlib.import_module(order.get("worker", "crash.worker")).run(order)
         except BaseException:  # noqa: BLE001 nothing above may go on in the child
             traceback.print_exc()
         finally:

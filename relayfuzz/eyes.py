@@ -1,0 +1,31 @@
+"""What a worker notes for the judge: when it became the one that writes, and which suppressions it gave a producer up with.
+
+A line: kind, seconds since 1970, words. Kinds: `start pid`, `open why` (why: the slot was lost, or `-`), `late key ...`.
+"""
+
+from typing import Any
+
+from crash.journal import Journal
+
+
+def install(journal: Journal) -> None:
+    """Around the relay's own classes, in this process."""
+    from streams.adapters.kafka_batches import KafkaBatches
+    from streams.relay_slot import SlotOpening
+
+    claim_before, close_before = SlotOpening.claim, KafkaBatches.close
+
+    async def claim(self: Any) -> Any:
+        found = await claim_before(self)
+        if hasattr(found, "lost"):
+            journal.note("open", (found.lost or "-").replace(" ", "_"))
+        return found
+
+    async def close(self: Any) -> list[bytes]:
+        late = await close_before(self)
+        if late:
+            journal.note("late", *sorted({key.decode("ascii", "replace") for key in late}))
+        return late
+
+    SlotOpening.claim = claim  # type: ignore[method-assign]
+    KafkaBatches.close = close  # type: ignore[method-assign]

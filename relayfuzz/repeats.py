@@ -1,0 +1,152 @@
+"""Which repetitions a disturbance explains, and which came of more than what was sent in the last moments before it.
+
+A repetition is a pair of copies of one row, by the times at which relays read it. The later reader began behind the slot's
+position, so the earlier copy was not confirmed when the relay before it ended: it must have been sent right before the
+disturbance that ended it. Disturbances that follow each other closely are one.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from relayfuzz.disturbing import Done
+from relayfuzz.plan import RELAYS, THEFTS
+from relayfuzz.reading import Copy
+
+BOUND_S: Final = 0.2
+# After a disturbance things are not as before at once: what is disturbed within so long belongs to it.
+_GRACE_S: Final = 1.0
+# How long a relay that was frozen may go on writing what it had read before.
+_LEFTOVER_S: Final = 3.0
+# Time stamps are cut to a millisecond.
+_ROUNDED_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A relay became the one that writes. lost: it found the slot lost and sent what a recovery sends."""
+
+    at: float
+    relay: str
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A row that was sent twice: when its earlier and its later copy were read."""
+
+    row: str
+    earlier: float
+    later: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """A repetition that no disturbance explains; age: by how much its earlier copy is older than the disturbance."""
+
+    repeat: Repeat
+    words: str
+    age: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """All repetitions, and of which kind. oldest: the largest time from an earlier copy to its disturbance, recoveries left out."""
+
+    all: int
+    of_recoveries: int
+    beyond: Sequence[Beyond]
+    oldest: float
+
+
+def judge_repeats(
+    copies: Iterable[Copy],
+    sessions: Sequence[Session],
+    disturbances: Sequence[Done],
+    *,
+    bound_s: float,
+) -> Repeats:
+    """Each repetition by the session in which it was repeated."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for copy in copies:
+        times[str(copy.row_id)].append(copy.at)
+    repeats = [
+        Repeat(row, earlier, later)
+        for row, found in times.items()
+        for earlier, later in pairwise(sorted(found))
+    ]
+    explainer = _Explainer(sorted(sessions, key=lambda s: s.at), disturbances)
+    of_recoveries, oldest, beyond = 0, 0.0, []
+    for repeat in repeats:
+        session = explainer.session_of(repeat)
+        if session is not None and session.lost:
+            of_recoveries += 1
+            continue
+        age, words = explainer.age(repeat)
+        oldest = max(oldest, age)
+        if age > bound_s + _ROUNDED_S:
+            beyond.append(Beyond(repeat, words, age))
+    return Repeats(all=len(repeats), of_recoveries=of_recoveries, beyond=beyond, oldest=oldest)
+
+
+class _Explainer:
+    """Sessions in order, and what was disturbed."""
+
+    def __init__(self, sessions: Sequence[Session], disturbances: Sequence[Done]) -> None:
+        self._sessions = sessions
+        self._starts = [s.at for s in sessions]
+        self._disturbances = sorted(disturbances, key=lambda d: d.start)
+        self._windows: dict[int, float | None] = {}
+
+    def session_of(self, repeat: Repeat) -> Session | None:
+        number = self._number(repeat)
+        return None if number < 0 else self._sessions[number]
+
+    def age(self, repeat: Repeat) -> tuple[float, str]:
+        """How long before its disturbance the earlier copy was sent, infinite if there was none."""
+        number = self._number(repeat)
+        if number < 0:
+            return float("inf"), "sent before any relay became the one that writes"
+        if number not in self._windows:
+            self._windows[number] = self._window(number)
+        window = self._windows[number]
+        if window is None:
+            return float("inf"), "sent again although nothing was disturbed"
+        if repeat.earlier > self._sessions[number].at and not self._left_over(repeat):
+            return float("inf"), "sent twice by relays that wrote at the same time"
+        age = window - repeat.earlier
+        return age, f"its first copy was sent {age * 1000:.0f} ms before the disturbance"
+
+    def _number(self, repeat: Repeat) -> int:
+        return bisect_right(self._starts, repeat.later + _ROUNDED_S) - 1
+
+    def _left_over(self, repeat: Repeat) -> bool:
+        """What a frozen relay had read is written when it wakes up."""
+        return any(
+            d.do.startswith("freeze")
+            and d.who in RELAYS
+            and d.start < repeat.later < d.end + _LEFTOVER_S
+            for d in self._disturbances
+        )
+
+    def _window(self, number: int) -> float | None:
+        """When the disturbance began that led to this session."""
+        session = self._sessions[number]
+        before = self._sessions[number - 1].relay if number else session.relay
+        relevant = [d for d in self._disturbances if d.start <= session.at and _concerns(d, before)]
+        if not relevant:
+            return None
+        window = relevant.pop().start
+        while reaching := [d for d in relevant if d.end + _GRACE_S >= window and d.start < window]:
+            window = min(d.start for d in reaching)
+        return window
+
+
+def _concerns(disturbance: Done, relay: str) -> bool:
+    """Whether it can have ended what this relay did; a frozen relay of any name may write late."""
+    if disturbance.who in RELAYS:
+        return disturbance.who == relay or disturbance.do.startswith("freeze")
+    return disturbance.who in ("kafka", "postgres") or disturbance.do in THEFTS
