@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import devservers
-from benchmarks import claims, events, relay, rolling_restart, suppression_table
+from benchmarks import claims, events, relay, rolling_restart, suppression_table, takeover
 
 BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     events.NAME: events.run,
@@ -15,6 +15,7 @@ BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     relay.NAME: relay.run,
     rolling_restart.NAME: rolling_restart.run,
     suppression_table.NAME: suppression_table.run,
+    takeover.NAME: takeover.run,
 }
 
 
