@@ -56,6 +56,7 @@ def database(
         timeout_s=config.postgres_timeout_s,
         name=name,
         server_settings=server_settings,
+        pooler=config.postgres_pooler,
     )
 
 
@@ -365,12 +366,11 @@ def use_aws_region(environment: MutableMapping[str, str]) -> None:
 
 def salt_check(config: Settings) -> Stage:
     from streams.adapters.migrations import check_salt
-    from streams.adapters.postgres import Database
     from streams.salt_check import SaltCheck
 
     async def compare() -> None:
-        connection = Database(config.postgres_dsn, pool_size=2, timeout_s=5, name="salt check")
-        async with connection:
+        quick = config.model_copy(update={"postgres_pool_size": 2, "postgres_timeout_s": 5})
+        async with database(quick, "salt check") as connection:
             await check_salt(connection, config.salt())
 
     return SaltCheck(compare)

@@ -1,12 +1,16 @@
-"""PostgreSQL through asyncpg: one pool a process, errors in our three kinds."""
+"""PostgreSQL through asyncpg: one pool a process, errors in our three kinds.
+
+A pooler in transaction mode may give each transaction another session, so nothing is left in one: each statement is a transaction
+that brings its settings along, and no prepared statement has a name.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import asyncpg
 
@@ -34,6 +38,14 @@ _ADVICE = {
 # A server that ends while an answer is on its way leaves asyncpg in a state that it calls an internal error.
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _DENIED = ("28", "3D", "42501")
+# A prepared statement that is there already, or not: sessions change behind our back.
+_SESSIONS_CHANGE = ("42P05", "26000")
+_SET_POOLER = (
+    "a pooler such as PgBouncer stands before PostgreSQL: set MAILSTREAMS_POSTGRES_POOLER to its pool_mode, transaction or session, "
+    "or name PostgreSQL itself in MAILSTREAMS_POSTGRES_DSN"
+)
+
+Pooler = Literal["none", "session", "transaction"]
 
 
 def translate(error: BaseException) -> BaseException:
@@ -44,6 +56,8 @@ def translate(error: BaseException) -> BaseException:
             return Misconfigured(
                 f"PostgreSQL refuses us: {error.message}; check MAILSTREAMS_POSTGRES_DSN and the grants"
             )
+        if state in _SESSIONS_CHANGE or "unsupported startup parameter" in error.message:
+            return Misconfigured(f"{_SET_POOLER} ({error.message})")
         if state in ("42P01", "42703", "42883"):
             return Misconfigured(
                 f'{error.message}: run "mailstreams migrate" on this database first'
@@ -71,9 +85,19 @@ class Database:
         timeout_s: float,
         name: str,
         server_settings: Mapping[str, str] | None = None,
+        pooler: Pooler = "none",
     ) -> None:
+        """pooler: the mode of what stands between, which a pooler in transaction mode does not tell."""
         self._dsn = dsn
-        self._server_settings = dict(server_settings or {})
+        self._pooler = pooler
+        self._settings = {
+            # A claim or an outcome that a standby or a crash forgets would be a silent duplicate.
+            "synchronous_commit": "on",
+            # Planning one of our statements costs more than running it for a few rows.
+            "plan_cache_mode": "force_generic_plan",
+            "jit": "off",
+            **(server_settings or {}),
+        }
         self._pool_size = pool_size
         self._timeout_s = timeout_s
         self._name = name
@@ -96,17 +120,27 @@ class Database:
                 timeout=self._timeout_s,
                 command_timeout=self._timeout_s,
                 reset=_leave_as_it_is,
+                init=self._begin_session,
+                statement_cache_size=0 if self._pooler == "transaction" else 100,
                 server_settings={
                     "application_name": f"mailstreams {self._name}",
                     "timezone": "UTC",
-                    # A claim or an outcome that a standby or a crash forgets would be a silent duplicate.
-                    "synchronous_commit": "on",
-                    # Planning one of our statements costs more than running it for a few rows.
-                    "plan_cache_mode": "force_generic_plan",
-                    "jit": "off",
-                    **self._server_settings,
+                    # PgBouncer refuses those that it does not know.
+                    **(self._settings if self._pooler == "none" else {}),
                 },
             )
+
+    async def _begin_session(self, connection: Connection) -> None:
+        match self._pooler:
+            case "none":
+                # A pooler makes the process id up that it tells at the start.
+                pid = await connection.fetchval("SELECT pg_backend_pid()")
+                if pid != connection.get_server_pid():
+                    raise Misconfigured(_SET_POOLER)
+            case "session":
+                await connection.execute(_set(self._settings, "SET"))
+            case "transaction":
+                pass
 
     async def stop(self) -> None:
         async with self._changing:
@@ -127,7 +161,8 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """One connection for several statements; errors are translated."""
+        """One connection for several statements; errors are translated. Behind a pooler in transaction mode each has to be in a
+        transaction, as transaction() makes one."""
         if self._pool is None:
             raise Unavailable("PostgreSQL: not connected")
         pool = self._pool
@@ -146,17 +181,27 @@ class Database:
             self.connection() as connection,
             connection.transaction(isolation="read_committed"),
         ):
+            if self._pooler == "transaction":
+                await connection.execute(_set(self._settings, "SET LOCAL"))
             yield connection
 
     async def rows(self, name: str, *args: Any) -> list[asyncpg.Record]:
         """The rows of sql/queries/<name>.sql, as a prepared statement of its own transaction."""
-        async with self.connection() as connection:
+        async with self._session() as connection:
             return await connection.fetch(query(name), *args)
 
     async def value(self, name: str, *args: Any) -> Any:
         """The first column of the first row of sql/queries/<name>.sql, or None."""
-        async with self.connection() as connection:
+        async with self._session() as connection:
             return await connection.fetchval(query(name), *args)
+
+    def _session(self) -> AbstractAsyncContextManager[Connection]:
+        """For one statement."""
+        return self.transaction() if self._pooler == "transaction" else self.connection()
+
+
+def _set(settings: Mapping[str, str], command: str) -> str:
+    return "; ".join(f"{command} {name} = '{value}'" for name, value in settings.items())
 
 
 async def _leave_as_it_is(_: asyncpg.Connection[asyncpg.Record]) -> None:

@@ -34,9 +34,9 @@ class Settings(BaseSettings):
         description="URL of the replication connection, if it differs (PgBouncer cannot carry it)",
     )
     postgres_pool_size: int = Field(default=8, ge=3, le=200, description="connections a process")
-    postgres_pooler: Literal["none", "transaction"] = Field(
+    postgres_pooler: Literal["none", "session", "transaction"] = Field(
         default="none",
-        description="whether a pooler such as PgBouncer in transaction mode stands before postgres_dsn",
+        description="pool_mode of the pooler, such as PgBouncer, that postgres_dsn leads to",
     )
     postgres_timeout_s: float = Field(default=15.0, gt=0, description="bound of one statement")
     kafka_bootstrap_servers: str = Field(default="127.0.0.1:9092", description="host:port, ...")
