@@ -205,6 +205,12 @@ ALTER TABLE email_outbox
   ALTER COLUMN attachments SET COMPRESSION lz4;
 -- Serves enqueue_email: a second row of the same tenant and dedup key is not made.
 CREATE UNIQUE INDEX email_outbox_dedup ON email_outbox (tenant, dedup_key) WHERE dedup_key IS NOT NULL;
+-- Serves find_messages and erase_emails: the messages to one recipient, newest first.
+CREATE INDEX email_outbox_recipient ON email_outbox (recipient_key, id);
+-- Serves the same for those who got copies, which are few.
+CREATE INDEX email_outbox_copies ON email_outbox USING gin ((cc_keys || bcc_keys)) WHERE cc_keys IS NOT NULL OR bcc_keys IS NOT NULL;
+-- Serves list_api_emails: the messages of one tenant, newest first.
+CREATE INDEX email_outbox_tenant ON email_outbox (tenant, id);
 
 CREATE FUNCTION email_outbox_complete() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT
@@ -651,6 +657,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION lock_suppressions(text[]) IS 'Locks the suppressions of these recipients until the transaction ends, in the order of their keys; returns the lifts that concern them.';
+-- Serves trace_email.
+CREATE INDEX audit_log_outbox ON audit_log ((detail ->> 'outbox_id')) WHERE detail ->> 'outbox_id' IS NOT NULL;
 
 CREATE FUNCTION address_of(key text) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT

@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final
-from uuid import UUID
 
 import typer
 
@@ -17,6 +16,7 @@ from streams.commands.pauses import pause_app, resume_app
 from streams.commands.rebuild import rebuild
 from streams.commands.running import Json, run_async
 from streams.commands.status import status
+from streams.commands.tracing import trace
 from streams.domain.errors import MailstreamsError, Misconfigured, Unavailable
 from streams.domain.reclassification import CHANGES, Report
 
@@ -36,6 +36,7 @@ app.command()(doctor)
 app.command()(status)
 app.command()(rebuild)
 
+app.command()(trace)
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 NOT_BUILT: Final = {
     "api": "the accept API; insert rows with the SQL function enqueue_email meanwhile",
@@ -149,26 +150,6 @@ def drain(
             raise Unavailable(
                 f"{left} messages could not be handled now and are left in the queue: try again"
             )
-
-    run_async(work)
-
-
-@app.command()
-def trace(
-    outbox_id: Annotated[UUID, typer.Argument(help="Id of the outbox row.")],
-    *,
-    as_json: Json = False,
-) -> None:
-    """Tells the whole story of one message: row, attempts, provider events, the recipients' facts."""
-    from streams import wiring
-
-    async def work() -> None:
-        lines = await wiring.trace(outbox_id)
-        if as_json:
-            print(json.dumps(lines))
-            return
-        for line in lines:
-            print(f"{line['at'] or '-':<27}  {line['what']:<22}  {line['detail'] or ''}".rstrip())
 
     run_async(work)
 

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Se
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 from aiohttp import web
 
@@ -26,6 +26,7 @@ from streams.runtime.lifecycle import Stage, run_stages
 from streams.runtime.settings import Settings
 
 if TYPE_CHECKING:
+    from streams.adapters.api_admin import ApiAdmin
     from streams.adapters.kafka_batches import KafkaBatches
     from streams.adapters.kafka_publisher import KafkaPublisher, UnreadableTopic
     from streams.adapters.outbox_admin import OutboxAdmin
@@ -341,6 +342,7 @@ async def run(names: Sequence[str]) -> None:
     use_aws_region(os.environ)
     stages = [salt_check(config), *(BUILDERS[name](config) for name in names)]
     app = web.Application()
+    "api": api,
     app.add_routes(health_routes([stage.health for stage in stages]))
     server = HttpServer(app, host=config.http_host, port=config.http_port)
     await server.start()
@@ -435,16 +437,6 @@ async def diagnose(*, with_ses: bool) -> list[Finding]:
     finally:
         if ses is not None:
             await ses.stop()
-
-
-async def trace(outbox_id: UUID) -> list[dict[str, Any]]:
-    """The story of one message, oldest line first; Misconfigured if there is none of this id."""
-    config = settings.load()
-    async with database(config, "trace") as connection:
-        rows = await connection.rows("trace_email", outbox_id)
-    if not rows:
-        raise Misconfigured(f"there is no outbox row {outbox_id} in this database")
-    return [dict(row) for row in rows]
 
 
 async def reclassify(
