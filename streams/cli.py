@@ -8,12 +8,13 @@ from typing import Annotated, Final
 
 import typer
 
-from streams.commands import ambiguous, dead_letters, suppressions
+from streams.commands import ambiguous, dead_letters, keys, suppressions, tenants
 from streams.commands.cancel import cancel
 from streams.commands.doctor import doctor
 from streams.commands.ending import Ending
 from streams.commands.pauses import pause_app, resume_app
 from streams.commands.rebuild import rebuild
+from streams.commands.reconcile import reconcile
 from streams.commands.running import Json, run_async
 from streams.commands.status import status
 from streams.commands.tracing import trace
@@ -29,20 +30,21 @@ app.add_typer(suppressions.app, name="suppressions")
 app.add_typer(ambiguous.app, name="ambiguous")
 app.command()(ambiguous.duplicates)
 app.add_typer(dead_letters.app, name="dlq")
+app.add_typer(keys.app, name="keys")
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(pause_app, name="pause")
 app.add_typer(resume_app, name="resume")
 app.command()(cancel)
 app.command()(doctor)
 app.command()(status)
+app.command()(trace)
+app.command()(reconcile)
 app.command()(rebuild)
 
-app.command()(trace)
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 NOT_BUILT: Final = {
-    "api": "the accept API; insert rows with the SQL function enqueue_email meanwhile",
     "console": "the web console; mailstreams trace tells the story of one message meanwhile",
     "replay": "replay by command; a pointer that is still in its topic is read again after resetting the offsets of the sender's group, which sends nothing twice",
-    "reconcile": "reconciliation with the provider; mailstreams rebuild compares the facts with the event topic meanwhile",
     "erase": "erasure of a recipient; there is no way yet that keeps the suppression, so do not delete rows by hand",
 }
 # Reasons of the intake that are trouble of ours; a test holds them and their status together.
@@ -78,7 +80,7 @@ def _stage_command(names: Sequence[str]) -> Callable[[], None]:
     return command
 
 
-for _name in STAGES:
+for _name in (*STAGES, "api"):
     app.command(_name, help=f"Runs the stage {_name} until SIGTERM.")(_stage_command((_name,)))
 app.command("all", help="Runs every stage in one process until SIGTERM.")(_stage_command(STAGES))
 

@@ -126,6 +126,22 @@ def _record_sink(config: Settings) -> KafkaBatches:
     )
 
 
+def api(config: Settings) -> Stage:
+    from streams.adapters.accept_store import PostgresAcceptStore, sessions
+    from streams.adapters.postgres import Database
+    from streams.api import Api, ApiSettings
+
+    timeout_s = config.api_timeout_s * 0.75
+    pool = Database(
+        config.postgres_dsn,
+        pool_size=config.postgres_pool_size,
+        timeout_s=timeout_s,
+        name="api",
+        server_settings=sessions(timeout_s),
+    )
+    return Api(ApiSettings.of(config), PostgresAcceptStore(pool))
+
+
 def events(config: Settings) -> Stage:
     from streams.events import Events, EventsSettings
     from streams.intake import Intake, IntakeSettings
@@ -326,6 +342,7 @@ def sender(config: Settings) -> Stage:
 
 
 BUILDERS: Final[Mapping[str, Callable[[Settings], Stage]]] = {
+    "api": api,
     "relay": relay,
     "sender": sender,
     "events": events,
@@ -335,14 +352,18 @@ BUILDERS: Final[Mapping[str, Callable[[Settings], Stage]]] = {
 
 
 async def run(names: Sequence[str]) -> None:
-    """Runs these stages in this process until SIGTERM; health and metrics of all on one address."""
+    """Runs these stages in this process until SIGTERM; health and metrics of all on one address.
+
+    More than one are all: the API is of them only where its port is set, since it opens a port that applications post to.
+    """
     config = settings.load()
-    logs.configure("all" if len(names) > 1 else names[0], config.log_level)
+    is_all = len(names) > 1
+    logs.configure("all" if is_all else names[0], config.log_level)
     config.salt()
     use_aws_region(os.environ)
-    stages = [salt_check(config), *(BUILDERS[name](config) for name in names)]
+    named = [*names, *(["api"] if is_all and "api_port" in config.model_fields_set else [])]
+    stages = [salt_check(config), *(BUILDERS[name](config) for name in named)]
     app = web.Application()
-    "api": api,
     app.add_routes(health_routes([stage.health for stage in stages]))
     server = HttpServer(app, host=config.http_host, port=config.http_port)
     await server.start()
@@ -481,6 +502,17 @@ async def suppression_admin(timeout_s: float) -> AsyncIterator[tuple[Suppression
         await check_salt(quick, salt)
     async with database(patient, "suppressions") as connection:
         yield SuppressionAdmin(connection), salt
+
+
+@asynccontextmanager
+async def api_admin() -> AsyncIterator[ApiAdmin]:
+    """What the commands on keys and tenants of the accept API work with."""
+    from streams.adapters.api_admin import ApiAdmin
+
+    config = settings.load()
+    logs.configure("keys", config.log_level)
+    async with database(config, "keys") as connection:
+        yield ApiAdmin(connection)
 
 
 def number_of_partitions() -> int:

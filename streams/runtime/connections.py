@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import cast
 
+from prometheus_client import Counter, Gauge
+
 from streams.runtime import metrics
 
 SWEEP_S = 1.0
@@ -19,10 +21,20 @@ class Connections:
     the new one, so that slow strangers keep nobody out; where every one is at work, the new one is closed.
     """
 
-    def __init__(self, *, limit: int, head_timeout_s: float, idle_timeout_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        open_now: Gauge = metrics.EVENTS_CONNECTIONS,
+        closed: Counter = metrics.EVENTS_CONNECTIONS_CLOSED,
+    ) -> None:
         self.limit = limit
         self.head_timeout_s = head_timeout_s
         self.idle_timeout_s = idle_timeout_s
+        self._open_now = open_now
+        self._closed = closed
         self._open: dict[Hashable, _Connection] = {}
         self._waiting: OrderedDict[_Connection, None] = OrderedDict()
         self._sweep: asyncio.TimerHandle | None = None
@@ -61,20 +73,20 @@ class Connections:
         """Makes room for it; False if there is none."""
         if len(self._open) >= self.limit:
             longest = next(iter(self._waiting), None)
-            _counted("refused" if longest is None else "displaced")
+            self._counted("refused" if longest is None else "displaced")
             if longest is None:
                 return False
             longest.abort()
             self.left(longest)
         self._open[connection.inner] = connection
         self._waiting[connection] = None
-        metrics.EVENTS_CONNECTIONS.set(len(self._open))
+        self._open_now.set(len(self._open))
         return True
 
     def left(self, connection: "_Connection") -> None:
         self._waiting.pop(connection, None)
         self._open.pop(connection.inner, None)
-        metrics.EVENTS_CONNECTIONS.set(len(self._open))
+        self._open_now.set(len(self._open))
 
     def _swept(self, due: float) -> None:
         """Time in which we stood still, and heard nobody, does not count."""
@@ -83,14 +95,13 @@ class Connections:
             for connection in self._waiting:
                 connection.deadline += late
         for connection in [c for c in self._waiting if c.deadline <= now]:
-            _counted("idle" if connection.idle else "slow")
+            self._counted("idle" if connection.idle else "slow")
             connection.abort()
             self.left(connection)
         self.start()
 
-
-def _counted(why: str) -> None:
-    metrics.EVENTS_CONNECTIONS_CLOSED.labels(why=why).inc()
+    def _counted(self, why: str) -> None:
+        self._closed.labels(why=why).inc()
 
 
 class _Connection(asyncio.Protocol):

@@ -179,6 +179,43 @@ EVENTS_CONNECTIONS_CLOSED = Counter(
     "reached, it had waited longest), refused (the bound was reached and all were at work). slow, displaced: strangers hold connections.",
     ["why"],
 )
+API_REQUESTS = Counter(
+    "mailstreams_api_requests_total",
+    "Requests to the accept API by route and what became of them. unavailable or overloaded: PostgreSQL is away or slow, or more "
+    "processes are needed; failed: a bug of ours; rate-limited, quota-used-up: a tenant is at its bounds.",
+    ["route", "outcome"],
+)
+API_EMAILS = Counter(
+    "mailstreams_api_emails_total",
+    "E-mails of posted requests: accepted, known (their dedup key was used before), suppressed, no-template, or replayed under an "
+    "Idempotency-Key. Many suppressed: somebody mails an old list.",
+    ["outcome"],
+)
+API_ANSWER_SECONDS = Histogram(
+    "mailstreams_api_answer_seconds",
+    "From a request's head to its answer. Growing: PostgreSQL is slow, or the process has too much to do.",
+    ["route"],
+    buckets=SECONDS,
+)
+API_WAITING = Gauge(
+    "mailstreams_api_waiting_requests",
+    "Posted requests that wait for a statement. At the bound (api_max_waiting): further ones are answered 503.",
+)
+API_STATEMENT_REQUESTS = Histogram(
+    "mailstreams_api_statement_requests",
+    "Posted requests that shared one statement. Growing with traffic is as it should be.",
+    buckets=(1, 2, 5, 10, 20, 50, 100, 200),
+)
+API_CONNECTIONS = Gauge(
+    "mailstreams_api_connections",
+    "Open connections of the accept API. At the bound of 2,048: strangers hold connections open, or more processes are needed.",
+)
+API_CONNECTIONS_CLOSED = Counter(
+    "mailstreams_api_connections_closed_total",
+    "Connections that we closed: slow (no complete head within 10 s), idle (125 s after an answer, normal), displaced (the bound was "
+    "reached, it had waited longest), refused (the bound was reached and all were at work). slow, displaced: strangers hold connections.",
+    ["why"],
+)
 EVENTS_NOTICES = Counter(
     "mailstreams_events_notices_total",
     "Genuine notifications by what they were. unknown-type or unreadable: SES has something new; "

@@ -173,6 +173,29 @@ class Settings(BaseSettings):
     sns_max_age_s: float = Field(
         default=4500.0, gt=0, description="older notifications are refused"
     )
+    api_host: str = Field(default="127.0.0.1", description="address of the accept API")
+    api_port: int = Field(
+        default=8026,
+        ge=0,
+        le=65535,
+        description="port of the accept API; `mailstreams all` runs it only where this is set",
+    )
+    api_timeout_s: float = Field(
+        default=8.0,
+        gt=0,
+        le=60,
+        description="the longest that an answer of the API takes once its request is in; a statement gets three quarters of it",
+    )
+    api_max_body_bytes: int = Field(
+        default=10 * 1024 * 1024, ge=65_536, le=64 * 1024 * 1024, description="the largest body"
+    )
+    api_max_waiting: int = Field(
+        default=1000,
+        ge=1,
+        le=100_000,
+        description="so many requests may wait for the database; the next one is answered 503 at once",
+    )
+
     events_host: str = Field(default="127.0.0.1", description="address of POST /sns")
     events_port: int = Field(default=8025, ge=0, le=65535, description="port of POST /sns")
     events_tls_certificate: Path | None = Field(

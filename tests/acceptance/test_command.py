@@ -16,10 +16,8 @@ def last_line(done: Done) -> str:
 @pytest.mark.parametrize(
     "command",
     [
-        "api",
         "console",
         "replay",
-        "reconcile",
         "erase",
     ],
 )

@@ -209,7 +209,6 @@ async def test_the_time_of_creation_is_ours(database: Database) -> None:
         "bcc_keys = ARRAY[repeat('a', 32)]",
         "tenant = 'other'",
         "lane = 'bulk'",
-        "send_after = now()",
         "id = uuid_v7()",
     ],
 )

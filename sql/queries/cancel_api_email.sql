@@ -1,0 +1,9 @@
+-- Cancels a message of a tenant, which never waits. $1 tenant text, $2 outbox id uuid, $3 by whom text, $4 why text.
+WITH done AS MATERIALIZED (
+  SELECT o.id, o.recipient_key, cancel_email(o.id, $4) AS outcome FROM email_outbox AS o WHERE o.id = $2 AND o.tenant = $1
+),
+logged AS (
+  INSERT INTO audit_log (by_whom, action, why, recipient_key, detail)
+  SELECT $3, 'email.cancelled', $4, d.recipient_key, jsonb_build_object('outbox_id', d.id) FROM done AS d WHERE d.outcome = 'cancelled'
+)
+SELECT d.outcome FROM done AS d;
