@@ -9,13 +9,14 @@ INPUTS ?= 100000
 MESSAGES ?= 20000
 KIND ?= 503
 KILLS ?= 2000
+MODE ?= wal
 # Stages are started by the hundred: each would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 TYPES = $(PY) -m mypy --no-error-summary
 LINT_IMPORTS = $(PY) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())'
 LAYERS = { $(LINT_IMPORTS) >/dev/null || $(LINT_IMPORTS); }
 
-.PHONY: help demo test check style types format crash scenarios outage timeouts chaos bench cases fuzz up down lock clean
+.PHONY: help demo test check style types format crash relayfuzz scenarios outage timeouts chaos bench cases fuzz up down lock clean
 
 help: ## these lines
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -74,6 +75,9 @@ bench: .venv/ready ## the benchmarks; one alone: python -m benchmarks NAME
 
 crash: .venv/ready ## every process and server killed, frozen and cut off again and again under load, judged by the simulator's ledger; KILLS=2000 MESSAGES=200000 RESUME=<folder>
 	@$(PY) -m crash --report $(if $(RESUME),--resume $(RESUME)) --kills $(KILLS) --messages $(if $(filter command line environment,$(origin MESSAGES)),$(MESSAGES),200000)
+
+relayfuzz: .venv/ready ## two relays killed, frozen and cut off with PostgreSQL and Kafka, judged by the topics; KILLS=2000 RESUME=<folder> MODE=wal or poll
+	@$(PY) -m relayfuzz --report $(if $(RESUME),--resume $(RESUME)) --kills $(KILLS) --mode $(MODE)
 
 fuzz: .venv/ready ## inputs changed from genuine ones against the SNS endpoint, judged; INPUTS=100000
 	@$(PY) -m tests.fuzz --inputs $(INPUTS)

@@ -28,7 +28,7 @@ behind `mailstreams ambiguous settle`, once no request of that attempt can be ac
 
 This page is written by `python -m crash --report`, the parts on the relay by `python -m relayfuzz --report`; nothing in it is typed by hand.
 """
-_ORDER: Final = ("campaign", "mutations", "relay", "relay-mutations")
+_ORDER: Final = ("campaign", "mutations", "relay", "relay-poll", "relay-mutations")
 _PART: Final = re.compile(r"^<!-- ([a-z-]+) -->\n(.*?)^<!-- /\1 -->\n", re.MULTILINE | re.DOTALL)
 _MEANING: Final = {
     "lost": "committed and not there at the end, or at an end that nothing justifies",

@@ -17,6 +17,10 @@ KAFKA_CUTS: Final = (*CUTS, "late", "late")
 THEFTS: Final = ("drop slot", "advance slot", "remake slot")
 # Deeds that end a process for good, and those that break connections.
 KILLS: Final = ("kill", "kill at", "kill postgres", "kill kafka")
+_POINTS: Final = {
+    "wal": POINTS["relay"],
+    "poll": tuple(p for p in POINTS["relay"] if p.endswith((" append", " acknowledge"))),
+}
 # Of 100 disturbances, roughly.
 WEIGHTS: Final = {
     "kill active": 24,
@@ -94,7 +98,7 @@ def plan(seed: int, number: int, *, disturbances: int, lasting_s: float, mode: s
     rng = random.Random(f"{seed}/{number}/relay")  # noqa: S311 moments, no secrets
     end = max(lasting_s - 1.0, 1.0)
     kinds = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=disturbances)
-    made = [_one(rng, kind, round(rng.uniform(1.0, end), 3)) for kind in kinds]
+    made = [_one(rng, kind, round(rng.uniform(1.0, end), 3), mode) for kind in kinds]
     made += _of_servers(rng, number, end, mode)
     return Plan(
         seed=seed,
@@ -105,7 +109,7 @@ def plan(seed: int, number: int, *, disturbances: int, lasting_s: float, mode: s
     )
 
 
-def _one(rng: random.Random, kind: str, at: float) -> Disturbance:
+def _one(rng: random.Random, kind: str, at: float, mode: str) -> Disturbance:
     relay = rng.choice(RELAYS)
     back_s = rng.choice((0.0, 0.0, 0.1, 0.5, 2.0))
     seconds = round(rng.uniform(0.2, 2.0), 3)
@@ -115,7 +119,7 @@ def _one(rng: random.Random, kind: str, at: float) -> Disturbance:
         case "kill any":
             return Disturbance(at=at, do="kill", who=relay, back_s=back_s)
         case "kill at" | "freeze at":
-            point = rng.choice(POINTS["relay"])
+            point = rng.choice(_POINTS[mode])
             frozen = round(rng.choice((1.0, 3.0, 11.0)) * rng.uniform(0.9, 1.1), 3)
             return Disturbance(
                 at=at, do=kind, who=ACTIVE, point=point, back_s=back_s, seconds=frozen
@@ -129,7 +133,7 @@ def _one(rng: random.Random, kind: str, at: float) -> Disturbance:
             how = rng.choice(KAFKA_CUTS)
             return Disturbance(at=at, do="cut", who=KAFKA_LINK, how=how, seconds=seconds)
         case _:
-            link = kind.removeprefix("cut ")
+            link = kind.removeprefix("cut ") if mode == "wal" else "sql"
             return Disturbance(
                 at=at, do="cut", who=f"{ACTIVE}-{link}", how=rng.choice(CUTS), seconds=seconds
             )

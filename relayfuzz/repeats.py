@@ -19,6 +19,9 @@ from relayfuzz.reading import Copy
 BOUND_S: Final = 0.2
 # After a disturbance things are not as before at once: what is disturbed within so long belongs to it.
 _GRACE_S: Final = 1.0
+_SERVER_GRACE_S: Final = 3.0
+# What surely ends a session of the relay that it is done to.
+ENDS: Final = ("kill", "term")
 # How long a relay that was frozen may go on writing what it had read before.
 _LEFTOVER_S: Final = 3.0
 # Time stamps are cut to a millisecond.
@@ -32,6 +35,14 @@ class Session:
     at: float
     relay: str
     lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A relay had given up what it was writing."""
+
+    at: float
+    relay: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,7 @@ def judge_repeats(
     sessions: Sequence[Session],
     disturbances: Sequence[Done],
     *,
+    closed: Sequence[Closed] = (),
     bound_s: float,
 ) -> Repeats:
     """Each repetition by the session in which it was repeated."""
@@ -78,7 +90,7 @@ def judge_repeats(
         for row, found in times.items()
         for earlier, later in pairwise(sorted(found))
     ]
-    explainer = _Explainer(sorted(sessions, key=lambda s: s.at), disturbances)
+    explainer = _Explainer(sorted(sessions, key=lambda s: s.at), closed, disturbances)
     of_recoveries, oldest, beyond = 0, 0.0, []
     for repeat in repeats:
         session = explainer.session_of(repeat)
@@ -95,8 +107,11 @@ def judge_repeats(
 class _Explainer:
     """Sessions in order, and what was disturbed."""
 
-    def __init__(self, sessions: Sequence[Session], disturbances: Sequence[Done]) -> None:
+    def __init__(
+        self, sessions: Sequence[Session], closed: Sequence[Closed], disturbances: Sequence[Done]
+    ) -> None:
         self._sessions = sessions
+        self._closed = closed
         self._starts = [s.at for s in sessions]
         self._disturbances = sorted(disturbances, key=lambda d: d.start)
         self._windows: dict[int, float | None] = {}
@@ -134,15 +149,25 @@ class _Explainer:
 
     def _window(self, number: int) -> float | None:
         """When the disturbance began that led to this session."""
-        session = self._sessions[number]
-        before = self._sessions[number - 1].relay if number else session.relay
-        relevant = [d for d in self._disturbances if d.start <= session.at and _concerns(d, before)]
+        before = self._sessions[max(number - 1, 0)]
+        over = self._end(before, self._sessions[number].at)
+        relevant = [d for d in self._disturbances if d.start <= over and _concerns(d, before.relay)]
         if not relevant:
             return None
-        window = relevant.pop().start
-        while reaching := [d for d in relevant if d.end + _GRACE_S >= window and d.start < window]:
+        window = relevant[-1].start
+        while reaching := [d for d in relevant if d.start < window <= d.end + _grace(d)]:
             window = min(d.start for d in reaching)
         return window
+
+    def _end(self, session: Session, successor: float) -> float:
+        """When it was over at the latest: its relay was killed, had given up, or another one had begun."""
+        ends = [d.start for d in self._disturbances if d.do in ENDS and d.who == session.relay]
+        ends += [end.at for end in self._closed if end.relay == session.relay]
+        return min((end for end in ends if session.at < end < successor), default=successor)
+
+
+def _grace(disturbance: Done) -> float:
+    return _SERVER_GRACE_S if disturbance.who in ("kafka", "postgres") else _GRACE_S
 
 
 def _concerns(disturbance: Done, relay: str) -> bool:

@@ -3,14 +3,14 @@
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from relayfuzz.disturbing import Disturbing
 from relayfuzz.load import AGGREGATES, BROKEN, LAST_KEY, WRITE, Writers
 from relayfuzz.plan import RELAYS, Plan
 from relayfuzz.reading import Reading
-from relayfuzz.repeats import Session
+from relayfuzz.repeats import Closed, Session
 from relayfuzz.system import Stand, System, read_journal, running
 from relayfuzz.verdict import Evidence, Late, Rule, Verdict, Written, judge, overtaken
 from streams.relay_late import WAIT_S
@@ -110,15 +110,16 @@ async def _gather(
     reading = Reading(system.stand.bootstrap_servers, system.topics)
     copies = await reading.read()
     healed, not_healed = await _heal(system, plan, reading)
-    sessions, late = _journals(system)
+    noted = _journals(system)
     return Evidence(
         copies=copies,
         written=await _written(system),
         known=writers.known,
         suppressions=await _table(system),
-        sessions=sessions,
+        sessions=noted.sessions,
         disturbances=disturbing.done,
-        late=late,
+        closed=noted.closed,
+        late=noted.late,
         healed=healed,
         not_healed=not_healed,
         bound_s=bound_s,
@@ -134,38 +135,49 @@ async def _heal(
     if plan.heal_always:
         await asyncio.sleep(_HEAL_S)
     left = overtaken(await reading.read())
-    while left and time.monotonic() < deadline:
+    while (known := left & _known_to_the_living(system)) and time.monotonic() < deadline:
         await asyncio.sleep(2.0)
         left = overtaken(await reading.read())
-    _, late = _journals(system)
-    not_healed = {
-        key for key in left for given_up in late if given_up.alive and key in given_up.keys
-    }
     if left:
         await system.pool.execute(_ANNOUNCE, sorted(left))
         await _quiet(system, plan.mode)
         await reading.read()
-    return frozenset(left), frozenset(not_healed)
+    return frozenset(left), frozenset(known)
 
 
-def _journals(system: System) -> tuple[list[Session], list[Late]]:
-    """Sessions and given up suppressions of both relays, all their lives."""
-    sessions: list[Session] = []
-    late: list[Late] = []
+def _known_to_the_living(system: System) -> set[str]:
+    """Suppressions that a relay which still runs gave a producer up with."""
+    return {key for late in _journals(system).late if late.alive for key in late.keys}
+
+
+class _Noted(NamedTuple):
+    """What the relays' journals say, all their lives."""
+
+    sessions: list[Session]
+    closed: list[Closed]
+    late: list[Late]
+
+
+def _journals(system: System) -> _Noted:
+    noted = _Noted([], [], [])
     for relay in RELAYS:
-        starts = 0
-        noted: list[tuple[int, float, frozenset[str]]] = []
-        for kind, at, *words in read_journal(system.journal(relay)):
+        lines = read_journal(system.journal(relay))
+        lives = sum(kind == "start" for kind, *_ in lines)
+        alive = system.stand.workers.alive(relay)
+        life = 0
+        for kind, text, *words in lines:
+            at = float(text)
             match kind:
                 case "start":
-                    starts += 1
+                    life += 1
                 case "open":
-                    sessions.append(Session(float(at), relay, words[0] != "-"))
+                    noted.sessions.append(Session(at, relay, words[0] != "-"))
+                case "close":
+                    noted.closed.append(Closed(at, relay))
                 case _:
-                    noted.append((starts, float(at), frozenset(words)))
-        alive = system.stand.workers.alive(relay)
-        late += [Late(at, relay, keys, alive and life == starts) for life, at, keys in noted]
-    return sorted(sessions, key=lambda s: s.at), late
+                    noted.late.append(Late(at, relay, frozenset(words), alive and life == lives))
+    noted.sessions.sort(key=lambda s: s.at)
+    return noted
 
 
 async def _written(system: System) -> dict[UUID, Written]:

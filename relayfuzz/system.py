@@ -92,9 +92,10 @@ class System:
         """Both relays are started; they need not stream yet."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.dsn = await asyncio.to_thread(self.stand.servers.postgres.create_database, self.name)
-        slot = self.slot if self._mode == "wal" else None
+        polling = self._mode == "poll"
         async with Database(self.dsn, pool_size=2, timeout_s=60, name="fuzz") as database:
-            await migrate(database, salt=SALT.encode(), slot=slot)
+            slot = None if polling else self.slot
+            await migrate(database, salt=SALT.encode(), slot=slot, polling=polling)
         bootstrap_servers = self.stand.bootstrap_servers
         await create_topics(
             bootstrap_servers, self.topics, partitions=PARTITIONS, replication_factor=1
@@ -144,7 +145,7 @@ class System:
             NAME: relay,
             **stage_environment(),
             **_SETTINGS,
-            **({} if self._mode == "wal" else {"MAILSTREAMS_RELAY_MODE": self._mode}),
+            "MAILSTREAMS_RELAY_MODE": self._mode,
             "MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS": self.stand.proxied_kafka,
             "MAILSTREAMS_TOPIC_PREFIX": self.topics.prefix,
             "MAILSTREAMS_RELAY_SLOT": self.slot,

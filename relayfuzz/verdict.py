@@ -10,7 +10,7 @@ from uuid import UUID
 from relayfuzz.disturbing import Done
 from relayfuzz.load import Known
 from relayfuzz.reading import SUPPRESSIONS, Copy
-from relayfuzz.repeats import BOUND_S, Repeats, Session, judge_repeats
+from relayfuzz.repeats import BOUND_S, Closed, Repeats, Session, judge_repeats
 
 # What must not be, in the order of the last line.
 ZERO: Final = (
@@ -52,6 +52,7 @@ class Evidence:
     suppressions: Mapping[str, frozenset[Rule]]
     sessions: Sequence[Session]
     disturbances: Sequence[Done]
+    closed: Sequence[Closed] = ()
     late: Sequence[Late] = ()
     healed: frozenset[str] = frozenset()
     not_healed: frozenset[str] = frozenset()
@@ -83,7 +84,11 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """All of it."""
     repeats = judge_repeats(
-        evidence.copies, evidence.sessions, evidence.disturbances, bound_s=evidence.bound_s
+        evidence.copies,
+        evidence.sessions,
+        evidence.disturbances,
+        closed=evidence.closed,
+        bound_s=evidence.bound_s,
     )
     offences = [
         *_rows(evidence),

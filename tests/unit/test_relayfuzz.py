@@ -14,7 +14,7 @@ from relayfuzz.load import Known
 from relayfuzz.mutations import MUTATIONS, plan_for
 from relayfuzz.plan import plan
 from relayfuzz.reading import SUPPRESSIONS, Copy
-from relayfuzz.repeats import Session, judge_repeats
+from relayfuzz.repeats import Closed, Session, judge_repeats
 from relayfuzz.verdict import Evidence, Written, judge
 
 KEY = "a" * 32
@@ -143,8 +143,20 @@ def test_disturbances_that_follow_closely_are_one() -> None:
     frozen = Done("freeze kafka", "kafka", 107.0, 109.5)
     assert repeats(107.2, 110.6, sessions=NEXT, disturbances=[frozen, KILL]) == []
     assert repeats(106.7, 110.6, sessions=NEXT, disturbances=[frozen, KILL])
-    earlier = Done("freeze kafka", "kafka", 104.0, 108.5)
+    earlier = Done("freeze kafka", "kafka", 104.0, 106.5)
     assert repeats(107.2, 110.6, sessions=NEXT, disturbances=[earlier, KILL])
+
+
+def test_a_session_ends_with_its_relay_whatever_happens_until_the_next_one() -> None:
+    sessions = [STARTED, Session(116.0, "relay-2", False)]
+    later = Done("cut", "relay-1", 114.0, 114.5)
+    assert repeats(109.9, 116.1, sessions=sessions, disturbances=[KILL, later]) == []
+    copies = [copy(1, n, at=at) for n, at in enumerate((109.9, 116.1))]
+    cut = Done("cut", "relay-1", 110.0, 110.1)
+    given_up = [Closed(110.2, "relay-1")]
+    found = judge_repeats(copies, sessions, [cut, later], closed=given_up, bound_s=0.2)
+    assert not found.beyond
+    assert judge_repeats(copies, sessions, [cut, later], bound_s=0.2).beyond
 
 
 def test_relays_that_write_at_the_same_time_are_seen() -> None:
