@@ -1,12 +1,12 @@
 """`mailstreams dlq`: what failed for good, why, and how it is sent again."""
 
-import sys
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 import typer
 
+from streams.commands.ending import Code, Ending
 from streams.commands.operating import (
     BATCH,
     After,
@@ -27,6 +27,7 @@ from streams.commands.operating import (
     tell_rest,
 )
 from streams.commands.running import Json, run_async
+from streams.commands.showing import Steps, progress
 from streams.domain.by_hand import Decision, LetterFilter, Page, Redrive, Redriving
 from streams.domain.errors import Misconfigured
 from streams.domain.topics import Lane
@@ -44,6 +45,7 @@ OfReason = Annotated[
     str | None, typer.Option("--failed-because", help="Only those with exactly this reason.")
 ]
 InLane = Annotated[str | None, typer.Option("--lane", help="transactional or bulk.")]
+_UNKNOWN: Final = "none of these rows has a dead letter: what SES took, or what waits, is not sent again; mailstreams trace tells more"
 _MEANING: Final = {
     Redriving.REDRIVEN: "sent again",
     Redriving.SUBMITTED: "not sent: SES had taken an earlier call, now submitted",
@@ -100,6 +102,8 @@ def show(
     async def work() -> None:
         async with admin("dlq") as (store, _):
             rows = await store.dead_letters(which, page(after, limit))
+        if ids and not rows:
+            raise Ending(Code.UNKNOWN, _UNKNOWN)
         following = rows[-1]["id"] if len(rows) == limit else None
         lines = [
             f"{r['outbox_id']}  {r['created']:%Y-%m-%dT%H:%M:%SZ}  {r['tenant']:<12}  {r['lane']:<13}  {r['class']:<20}  {r['state'] or 'purged'}, {r['attempts']} attempts, redriven {r['redrives']} times  {r['reason']}"
@@ -154,7 +158,10 @@ def redrive(
 
     async def work() -> None:
         async with admin("dlq") as (store, _):
-            rows = await _redrive(store, which, how, who)
+            with progress("dead letters", quiet=as_json) as told:
+                rows = await _redrive(store, which, how, who, told)
+        if not rows and which.outbox_ids:
+            raise Ending(Code.UNKNOWN, _UNKNOWN)
         found = counts(rows)
         last = max((row["due"] for row in rows if row["due"] is not None), default=None)
         possible = sum(row["possible_duplicate"] for row in rows)
@@ -167,12 +174,14 @@ def redrive(
             lines.append("nothing was changed")
         document = {"counts": found, "possible_duplicates": possible, "last_due": last}
         tell(document | {"dry_run": dry_run}, lines or ["none"], as_json=as_json)
+        if not rows:
+            raise typer.Exit(Code.NOTHING)
 
     run_async(work)
 
 
 async def _redrive(
-    store: "OutboxAdmin", which: LetterFilter, how: Redrive, who: Decision
+    store: "OutboxAdmin", which: LetterFilter, how: Redrive, who: Decision, told: Steps
 ) -> list[Row]:
     """Page by page, each one transaction that goes on in time where the one before ended."""
     done: list[Row] = []
@@ -185,10 +194,8 @@ async def _redrive(
             )
             start = _behind(rows, how, start)
             done += rows
-            print(f"\r{len(done)} dead letters", end="", file=sys.stderr)
+            told(len(done))
         if len(letters) < BATCH:
-            if done:
-                print(file=sys.stderr)
             return done
         at = Page(after=UUID(letters[-1]["id"]), limit=BATCH)
 

@@ -125,6 +125,18 @@ async def test_dead_letters_are_listed_and_redriven(command: Command, database: 
     assert command.run("dlq", "list").stderr == "none\n"
 
 
+async def test_what_has_no_dead_letter_is_not_redriven(
+    command: Command, database: Database
+) -> None:
+    sent = await make_row(database, "submitted")
+    done = command.run("dlq", "redrive", str(sent.id), *BY)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "what SES took, or what waits, is not sent again" in done.stderr
+    assert command.run("dlq", "show", str(sent.id)).returncode == 3
+    assert command.json("dlq", "redrive", "--all", *BY, code=5)["counts"] == {}
+    assert await execute(database, "SELECT count(*) FROM audit_log") == 0
+
+
 async def test_messages_are_cancelled(command: Command, database: Database) -> None:
     pending = await make_row(database)
     sending = await make_row(database, "sending", recipient="b@example.com")
