@@ -300,8 +300,7 @@ class RelayPolling:
             )
         else:
             self.health.ready("kafka")
-        if reader is not None:
-            await self._late.announce()
+        await self._late.announce()
         return _TICK_S
 
     def _on_acknowledged(self) -> None:

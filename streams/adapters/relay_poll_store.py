@@ -9,7 +9,7 @@ from uuid import UUID
 from streams.adapters.postgres import Database
 from streams.adapters.queries import query
 from streams.domain.acknowledgement import Lsn, Transaction
-from streams.domain.errors import Misconfigured
+from streams.domain.errors import MailstreamsError, Misconfigured
 from streams.domain.feed_rows import FeedRow, Refusal
 from streams.domain.polling import LEASE_S, Acknowledged, Renewal, RowName
 from streams.ports.relay_polling import Page, Share
@@ -78,7 +78,34 @@ class RelayPollStore:
             await connection.execute(query("insert_relay_shards"), shards)
 
     async def begin(self) -> Acknowledged | None:
+        async with self._database.transaction() as connection:
+            await connection.execute(query("lock_relay_shards"))
+            [cluster] = await connection.fetch(query("read_relay_cluster"))
+            for row in await connection.fetch(query("read_relay_checkpoint"), self._slot):
+                if row["lsn"]:
+                    log.warning(
+                        "polling follows a relay in wal mode: what is retained of the feed is sent once more, consumers will see duplicates",
+                        extra={"action": "relay.polling_begins"},
+                    )
+            await connection.execute(
+                query("reset_relay_checkpoint"),
+                *(self._slot, cluster["system_id"], cluster["timeline"]),
+            )
+        await self._drop_slot()
         return None
+
+    async def _drop_slot(self) -> None:
+        try:
+            if await self._database.rows("drop_relay_slot", self._slot):
+                log.info(
+                    "the slot of the relay in wal mode is dropped, it would keep WAL for nobody",
+                    extra={"action": "relay.slot_dropped", "slot": self._slot},
+                )
+        except MailstreamsError as error:
+            log.warning(
+                "the slot of the relay in wal mode keeps WAL for nobody and could not be dropped: drop it with pg_drop_replication_slot",
+                extra={"action": "relay.slot_kept", "slot": self._slot, "error": str(error)},
+            )
 
     # Shards ---------------------------------------------------------------------------------------------------------
 

@@ -35,11 +35,16 @@ class RelayStore:
         if row["wal_level"] != "logical":
             raise Misconfigured(
                 f"wal_level is {row['wal_level']} and has to be logical: "
-                "ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL"
+                "ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL; where that may not be, set MAILSTREAMS_RELAY_MODE=poll"
             )
         if not row["migrated"]:
             raise Misconfigured(
                 'the database lacks the relay\'s tables: run "mailstreams migrate" on it first'
+            )
+        if await self._database.value("find_polling_relay"):
+            raise Misconfigured(
+                "a relay in polling mode is at work on this database, and two would write beside each other: stop it first, or set "
+                "MAILSTREAMS_RELAY_MODE=poll here too"
             )
         if not row["publication"]:
             raise Misconfigured(

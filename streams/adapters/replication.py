@@ -80,7 +80,7 @@ class ReplicationConnection:
             if any(words in text for words in _DENIED):
                 raise Misconfigured(
                     f"PostgreSQL refuses the replication connection: {text}; the relay's role needs the attribute "
-                    "REPLICATION (ALTER ROLE ... REPLICATION) and a line in pg_hba.conf"
+                    "REPLICATION (ALTER ROLE ... REPLICATION) and a line in pg_hba.conf; where that may not be, set MAILSTREAMS_RELAY_MODE=poll"
                 ) from error
             raise Unavailable(f"PostgreSQL (replication): {text}") from error
         self._libpq = self._connection.pgconn
