@@ -71,8 +71,9 @@ def pgbouncer(
     mode: str = "transaction",
     max_prepared_statements: int | None = None,
     servers: int = 10,
+    user: str | None = None,
 ) -> Iterator[str]:
-    """The URL of the same database through it; so many sessions of PostgreSQL at most."""
+    """The URL of the same database through it, as this user; so many sessions of PostgreSQL at most."""
     at = urlsplit(dsn)
     account = postgres_account()
     directory.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,7 @@ def pgbouncer(
     port = ports.claim(server="pgbouncer")
     lines = [
         "[databases]",
-        f"* = host={at.hostname} port={at.port} user={at.username}",
+        f"* = host={at.hostname} port={at.port} user={user or at.username}",
         "[pgbouncer]",
         f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any",
         f"pool_mode = {mode}\ndefault_pool_size = {servers}\nmax_client_conn = 500",
