@@ -83,7 +83,7 @@ class Api:
             open_now=metrics.API_CONNECTIONS,
             closed=metrics.API_CONNECTIONS_CLOSED,
         )
-        found = routes(
+        self.routes = routes(
             Posting(
                 store,
                 self._writer,
@@ -95,12 +95,12 @@ class Api:
             Suppressing(store, turns, salt=settings.salt),
         )
         self._endpoint = Endpoint(
-            Router(found),
+            Router(self.routes),
             Keys(store, turns),
             self._connections,
             largest=settings.largest_body,
             answer_s=settings.answer_s,
-            document=document(found),
+            document=document(self.routes),
         )
 
     @property

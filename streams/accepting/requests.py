@@ -64,8 +64,7 @@ async def read_body(
     connections: Connections,
 ) -> tuple[Any, int]:
     """The JSON value of the body and its bytes; None without a body where there need be none."""
-    has_body = request.body_exists and not request.content.is_eof()
-    if route.body == "none" or (route.body == "optional" and not has_body):
+    if route.body == "none" or (route.body == "optional" and not request.body_exists):
         return None, 0
     _check_head(request, largest=largest)
     if hdrs.EXPECT in request.headers:
