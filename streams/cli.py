@@ -12,6 +12,7 @@ from streams.commands import ambiguous, dead_letters, keys, suppressions, tenant
 from streams.commands.cancel import cancel
 from streams.commands.doctor import doctor
 from streams.commands.ending import Ending
+from streams.commands.erase import erase
 from streams.commands.pauses import pause_app, resume_app
 from streams.commands.rebuild import rebuild
 from streams.commands.reconcile import reconcile
@@ -39,13 +40,13 @@ app.command()(doctor)
 app.command()(status)
 app.command()(trace)
 app.command()(reconcile)
+app.command()(erase)
 app.command()(rebuild)
 
 STAGES: Final = ("relay", "sender", "events", "recipients", "scheduler")
 NOT_BUILT: Final = {
     "console": "the web console; mailstreams trace tells the story of one message meanwhile",
     "replay": "replay by command; a pointer that is still in its topic is read again after resetting the offsets of the sender's group, which sends nothing twice",
-    "erase": "erasure of a recipient; there is no way yet that keeps the suppression, so do not delete rows by hand",
 }
 # Reasons of the intake that are trouble of ours; a test holds them and their status together.
 TEMPORARY: Final = (

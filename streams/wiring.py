@@ -560,6 +560,13 @@ async def operating(command: str) -> AsyncIterator[tuple[Database, Settings]]:
         yield connection, config
 
 
+async def check_own_salt(connection: Database, config: Settings) -> None:
+    """Misconfigured if the salt is not that of the database, so that an address would be looked up under a wrong key."""
+    from streams.adapters.migrations import check_salt
+
+    await check_salt(connection, config.salt())
+
+
 @asynccontextmanager
 async def outbox_admin(command: str) -> AsyncIterator[tuple[OutboxAdmin, Settings]]:
     """What the commands on single messages work with."""

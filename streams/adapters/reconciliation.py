@@ -37,11 +37,11 @@ class Reconciliation:
         at, end = after or first_id_of(span.start), first_id_of(span.end)
         found: list[Row] = []
         while len(found) < limit:
-            *silent, last = await self._database.rows("list_silent", at, end, PAGE) or [None]
-            if last is None:
+            rows = await self._database.rows("list_silent", at, end, PAGE)
+            if not rows:
                 break
-            at = last["attempt_id"]
-            found += [dict(row) for row in silent]
+            at = rows[-1]["attempt_id"]
+            found += [dict(row) for row in rows[:-1]]
         return [
             row | {k: str(row[k]) for k in ("attempt_id", "outbox_id")} for row in found[:limit]
         ]

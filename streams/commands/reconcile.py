@@ -62,10 +62,10 @@ async def _days(store: "Reconciliation", span: Span, *, as_json: bool) -> list[R
         async for last, page in store.days(span):
             counted.add(page)
             told(round((moment_of(last) - span.start).total_seconds()), whole)
-    found = []
+    found: list[Row] = []
     for day in counted.silent:
         why = cause(day, await store.intake(day))
-        row = {"day": day.day, "accepted": day.accepted, "silent": day.silent}
+        row: Row = {"day": day.day, "accepted": day.accepted, "silent": day.silent}
         found.append(row | {"cause": why, "next": NEXT[why]})
     accepted = sum(day.accepted for day in counted.days.values())
     document = {"start": span.start, "end": span.end, "accepted": accepted, "days": found}

@@ -55,6 +55,8 @@ def trace(
 
         async with wiring.operating("trace") as (database, config):
             stories = MessageStories(database)
+            if meant.address:
+                await wiring.check_own_salt(database, config)
             key = _key(meant, config)
             found = await stories.find(meant, key, tenant=tenant, limit=limit + 1)
             if not found:

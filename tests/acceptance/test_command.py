@@ -18,7 +18,6 @@ def last_line(done: Done) -> str:
     [
         "console",
         "replay",
-        "erase",
     ],
 )
 def test_what_is_not_built_is_refused(command: str) -> None:
@@ -28,9 +27,9 @@ def test_what_is_not_built_is_refused(command: str) -> None:
 
 
 def test_what_is_refused_is_one_sentence_of_the_process() -> None:
-    done = as_process("erase", environment={})
+    done = as_process("console", environment={})
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == mailstreams("erase", environment={}).stderr
+    assert done.stderr == mailstreams("console", environment={}).stderr
     assert done.stderr.count("\n") == 1
 
 
