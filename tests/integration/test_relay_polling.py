@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import asyncpg
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
@@ -21,11 +20,6 @@ from tests.integration.polling_setup import PollingSetup
 from tests.integration.relay_setup import Reader, eventually, streaming
 
 pytestmark = pytest.mark.servers
-
-INSERT = (
-    "INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload) "
-    "SELECT 'suppressions', $1, 't', jsonb_build_object('n', $2::int)"
-)
 
 
 @pytest.fixture
@@ -63,36 +57,6 @@ async def test_what_is_acknowledged_is_removed_and_a_restart_repeats_nothing(
     for record in reader.records:
         order.setdefault(record.key, []).append(json.loads(record.value)["n"])
     assert all(found == sorted(found) for found in order.values())
-
-
-async def test_e04_rows_that_commit_late_are_relayed_and_those_rolled_back_are_not(
-    setup: PollingSetup,
-) -> None:
-    late, quick = await asyncpg.connect(setup.dsn), await asyncpg.connect(setup.dsn)
-    committed: list[int] = []
-    try:
-        async with (
-            streaming(setup.polling()),
-            Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader,
-        ):
-            for turn in range(500):
-                transaction = late.transaction()
-                await transaction.start()
-                await late.execute(INSERT, "a", 2 * turn)
-                await quick.execute(INSERT, "b", 2 * turn + 1)
-                committed.append(2 * turn + 1)
-                await reader.read(has_all(len(committed)))
-                if turn % 10 == 9:
-                    await transaction.rollback()
-                else:
-                    await transaction.commit()
-                    committed.append(2 * turn)
-            await reader.read(has_all(len(committed)))
-            await eventually(setup.is_empty)
-            assert sorted(numbers(await reader.rest())) == sorted(committed)
-    finally:
-        await late.close()
-        await quick.close()
 
 
 async def test_records_are_those_of_wal_mode_byte_for_byte(setup: PollingSetup) -> None:
