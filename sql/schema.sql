@@ -313,7 +313,7 @@ CREATE FUNCTION are_erased(before text[], after text[]) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
   SELECT cardinality(before) IS NOT DISTINCT FROM cardinality(after)
-    AND NOT EXISTS (SELECT FROM unnest(before, after) AS a (b, a) WHERE a.a NOT IN (a.b, erased_address()))
+    AND NOT EXISTS (SELECT FROM unnest(before, after) AS a (b, a) WHERE (a.a IN (a.b, erased_address())) IS NOT TRUE)
 $$;
 COMMENT ON FUNCTION are_erased(text[], text[]) IS 'Whether the second list is the first one with some of its addresses erased.';
 

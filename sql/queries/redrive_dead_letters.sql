@@ -11,7 +11,7 @@ locked AS MATERIALIZED (
   SELECT s.letter_id, o.*
   FROM (SELECT * FROM letter WHERE NOT is_older ORDER BY id) AS s
   CROSS JOIN LATERAL (
-    SELECT o.state, o.changed = s.changed AS is_as_seen, o.expires_at
+    SELECT o.state, o.changed = s.changed AS is_as_seen, o.expires_at, o.purged
     FROM email_outbox AS o WHERE o.id = s.id FOR NO KEY UPDATE SKIP LOCKED) AS o
 ),
 judged AS MATERIALIZED (
@@ -23,6 +23,7 @@ judged AS MATERIALIZED (
       WHEN k.state <> 'failed' THEN 'not-failed'
       WHEN EXISTS (SELECT FROM email_attempt AS t WHERE t.outbox_id = l.id AND t.outcome = 'accepted')
         OR EXISTS (SELECT FROM email_event AS e WHERE e.outbox_id = l.id AND e.type = ANY ($2::text[])) THEN 'submitted'
+      WHEN k.purged IS NOT NULL THEN 'purged'
       WHEN NOT $3 AND (l.class = 'held' OR EXISTS (
         SELECT FROM email_unsettled AS u WHERE u.outbox_id = l.id AND u.decided IS NULL)) THEN 'held'
       WHEN $4::interval IS NULL AND k.expires_at <= greatest($6::timestamptz, now()) THEN 'expired'

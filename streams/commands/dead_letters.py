@@ -51,6 +51,7 @@ _MEANING: Final = {
     Redriving.SUBMITTED: "not sent: SES had taken an earlier call, now submitted",
     Redriving.HELD: "left: SES may have taken them; --duplicates-possible sends them all the same",
     Redriving.EXPIRED: "left: their time is over; --new-life gives them another one",
+    Redriving.PURGED: "left: their contents were removed",
     Redriving.BUSY: "left: in other hands this moment, try again",
     Redriving.NOT_FAILED: "left: not failed any more",
     Redriving.OLDER: "left: there is a younger dead letter of the same row",

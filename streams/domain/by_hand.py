@@ -33,12 +33,14 @@ SETTLED: Final = (Settling.SUBMITTED, Settling.PENDING, Settling.EXPIRED)
 
 
 class Redriving(StrEnum):
-    """What became of a dead letter. SUBMITTED: SES had taken an earlier call. HELD, EXPIRED: not without being told so."""
+    """What became of a dead letter. SUBMITTED: SES had taken an earlier call. HELD, EXPIRED: not without being told so. PURGED: its
+    contents were removed."""
 
     REDRIVEN = "redriven"
     SUBMITTED = "submitted"
     HELD = "held"
     EXPIRED = "expired"
+    PURGED = "purged"
     BUSY = "busy"
     NOT_FAILED = "not-failed"
     OLDER = "older"

@@ -137,6 +137,15 @@ async def test_what_has_no_dead_letter_is_not_redriven(
     assert await execute(database, "SELECT count(*) FROM audit_log") == 0
 
 
+async def test_what_has_no_contents_any_more_is_not_redriven(
+    command: Command, database: Database
+) -> None:
+    row = await failed(database, recipient="purged@example.com")
+    purge = "UPDATE email_outbox SET purged = now(), subject = NULL, text = NULL WHERE id = $1"
+    await execute(database, purge, row.id)
+    assert command.json("dlq", "redrive", "--all", *BY)["counts"] == {"purged": 1}
+
+
 async def test_messages_are_cancelled(command: Command, database: Database) -> None:
     pending = await make_row(database)
     sending = await make_row(database, "sending", recipient="b@example.com")
