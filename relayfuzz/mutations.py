@@ -61,11 +61,9 @@ def _confirmed_before_acknowledged() -> None:
 def _confirmed_beyond_the_prefix() -> None:
     from streams.domain.acknowledgement import AcknowledgedPrefix
 
-    def acknowledged(self: Any, batch: Any) -> None:
-        for older in self._outstanding:
-            older.acknowledged = True
-            if older is batch:
-                break
+    def acknowledged(self: Any, _: Any) -> None:
+        for batch in self._outstanding:
+            batch.acknowledged = True
 
     AcknowledgedPrefix.acknowledged = acknowledged  # type: ignore[method-assign]
 
@@ -169,7 +167,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         focus=_killed_while_kafka_is_slow,
     ),
     "confirmed-beyond-the-prefix": Mutation(
-        what="what is acknowledged confirms everything before it, acknowledged or not",
+        what="one acknowledgement confirms everything that was read, acknowledged or not",
         put_in=_confirmed_beyond_the_prefix,
         shows_as=("lost",),
         focus=_killed_while_kafka_is_slow,
