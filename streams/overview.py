@@ -32,6 +32,7 @@ class Overview:
         groups: Mapping[str, Sequence[str]],
         topics: Topics,
         slot: str,
+        polls: bool,
         staleness_s: float,
     ) -> None:
         self._database = database
@@ -39,6 +40,7 @@ class Overview:
         self._groups = groups
         self._topics = topics
         self._slot = slot
+        self._polls = polls
         self._staleness_s = staleness_s
 
     async def look(self) -> list[Line]:
@@ -68,7 +70,9 @@ class Overview:
         async def rates() -> Sequence[Line]:
             return overview.judge_rates(await store.rates())
 
-        async def slot() -> Line:
+        async def relay() -> Line:
+            if self._polls:
+                return overview.judge_polling(await store.polling())
             return overview.judge_slot(await store.slot(), self._slot)
 
         of_backlog = await _seen("backlog", backlog)
@@ -82,7 +86,7 @@ class Overview:
         for part, look in (("pauses", pauses), ("rate", rates)):
             for line in await _seen(part, look):
                 yield line
-        for line in (*of_backlog, *await _seen("relay", slot)):
+        for line in (*of_backlog, *await _seen("relay", relay)):
             yield line
 
     async def _of_kafka(self) -> list[Line]:

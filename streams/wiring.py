@@ -547,6 +547,7 @@ async def overview() -> list[Line]:
         },
         topics=names,
         slot=config.relay_slot,
+        polls=config.relay_mode == "poll",
         staleness_s=config.sender_suppression_staleness_s,
     ).look()
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from streams.adapters.postgres import Database
-from streams.domain.overview import Rate, RelaySlot, Waiting
+from streams.domain.overview import Polling, Rate, RelaySlot, Waiting
 from streams.domain.schedule import Backlog, first_id_of
 from streams.domain.topics import Lane
 
@@ -75,3 +75,8 @@ class OverviewStore:
             kept_share=row["retained_bytes"] / keep if keep else 0.0,
             checkpoint_age=working["checkpoint_age_s"],
         )
+
+    async def polling(self) -> Polling:
+        """Relays that read the feed by polling."""
+        (row,) = await self._database.rows("measure_polling")
+        return Polling(**row)

@@ -76,6 +76,15 @@ class RelaySlot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Polling:
+    """Relays that poll: how many shares of the keys there are and are in somebody's hands; seconds that the oldest row waits."""
+
+    shards: int
+    held: int
+    oldest_age: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     """What a consumer group has not done of one topic. age: seconds since its oldest such record was written."""
 
@@ -211,6 +220,17 @@ def judge_slot(slot: RelaySlot | None, name: str) -> Line:
         return _attention("relay", f"nobody reads the slot; {told}; last worked {ago}", "start it")
     if slot.lag_bytes > LAG_BYTES or slot.kept_share > 0.5:
         return _attention("relay", told, "see Kafka and the relay's log")
+    return _ok("relay", told)
+
+
+def judge_polling(polling: Polling) -> Line:
+    told = f"{polling.held} of {polling.shards} shares of the keys are polled"
+    if polling.oldest_age is not None:
+        told += f", the oldest row waits for {span(max(polling.oldest_age, 0.0))}"
+    if not polling.held:
+        return _attention("relay", told, "start it")
+    if polling.held < polling.shards or (polling.oldest_age or 0.0) > BEHIND_S:
+        return _attention("relay", told, "see Kafka and the relays' logs")
     return _ok("relay", told)
 
 

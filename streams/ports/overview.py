@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
-from streams.domain.overview import Lag, Rate, RelaySlot, Waiting
+from streams.domain.overview import Lag, Polling, Rate, RelaySlot, Waiting
 from streams.domain.schedule import Backlog
 from streams.domain.topics import Lane
 
@@ -29,6 +29,9 @@ class OverviewDatabase(Protocol):
 
     async def slot(self) -> RelaySlot | None:
         """The relay's slot, None without one."""
+
+    async def polling(self) -> Polling:
+        """Relays that read the feed by polling."""
 
 
 class OverviewKafka(Protocol):

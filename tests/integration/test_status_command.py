@@ -153,6 +153,26 @@ def test_the_exit_code_is_the_process_s() -> None:
     assert "postgres" in done.stdout
 
 
+async def test_relays_that_poll_are_told_of(database_dsn: str, database: Database) -> None:
+    status = Status(database_dsn, AWAY)
+    status.environment["MAILSTREAMS_RELAY_MODE"] = "poll"
+    assert (await status.parts())["relay"]["told"] == "0 of 0 shares of the keys are polled"
+    await execute(
+        database,
+        "INSERT INTO relay_shard (shard, shards, holder, expires) SELECT n, 2, uuid_v7(), now() + interval '1 min' FROM generate_series(0, 1) AS n",
+    )
+    assert (await status.parts())["relay"]["level"] == "ok"
+    await execute(
+        database,
+        "INSERT INTO outbox_feed (aggregatetype, aggregateid, type, ts) VALUES ('x', 'y', 'z', now() - interval '3 min')",
+    )
+    part = (await status.parts())["relay"]
+    assert (part["level"], part["told"]) == (
+        "attention",
+        "2 of 2 shares of the keys are polled, the oldest row waits for 3 min",
+    )
+
+
 # Bounded
 
 
