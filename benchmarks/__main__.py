@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import devservers
-from benchmarks import claims, events, relay, rolling_restart, suppression_table, takeover
+from benchmarks import claims, events, polling, relay, rolling_restart, suppression_table, takeover
 
 BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     events.NAME: events.run,
     claims.NAME: claims.run,
     relay.NAME: relay.run,
+    polling.NAME: polling.run,
     rolling_restart.NAME: rolling_restart.run,
     suppression_table.NAME: suppression_table.run,
     takeover.NAME: takeover.run,
@@ -25,13 +26,17 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: shows that it runs, measures nothing"
     )
-    parser.add_argument("--rows", type=int, help="of each backlog of the benchmark relay")
+    parser.add_argument(
+        "--rows", type=int, help="of each backlog of the benchmarks relay and polling"
+    )
     options = parser.parse_args()
     unknown = sorted(set(options.names) - BENCHMARKS.keys())
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
-    if options.rows is not None and (options.names != [relay.NAME] or options.rows < 1):
-        parser.error(f"--rows is a number of rows for {relay.NAME!r} alone")
+    if options.rows is not None and (
+        options.names not in ([relay.NAME], [polling.NAME]) or options.rows < 1
+    ):
+        parser.error(f"--rows is a number of rows for {relay.NAME!r} or {polling.NAME!r} alone")
     sizes = {} if options.rows is None else {"rows": options.rows}
     for name in options.names or BENCHMARKS:
         try:

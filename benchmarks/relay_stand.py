@@ -108,7 +108,11 @@ class RelayStand:
 
     def _drop_slot(self, slot: str) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+            # A relay in polling mode has dropped its own.
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
+                [slot],
+            )
 
     def environment(self) -> dict[str, str]:
         """For `mailstreams relay`."""
