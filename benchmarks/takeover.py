@@ -14,8 +14,6 @@ TIMES: Final = 20
 PER_SECOND: Final = 200.0
 TARGETS_S: Final = {"kill": 15.0, "term": 3.0, "frozen": 15.0, "swallowed": 15.0}
 _LONGEST_S: Final = 60.0
-# The status of the relay is on its way by then, so that the end of its connection waits behind it.
-_STATUS_S: Final = 0.5
 
 
 def run(*, quick: bool) -> dict[str, Any]:
@@ -75,13 +73,12 @@ def _freeze(stand: TakeoverStand, active: str) -> Callable[[], None]:
 def _swallow(stand: TakeoverStand, active: str) -> Callable[[], None]:
     """Killed while the network between it and PostgreSQL loses everything, so that PostgreSQL hears of no end."""
     way = stand.ways[active]
-    way.muted, way.request_delay_s = True, 2 * _LONGEST_S
-    time.sleep(_STATUS_S)
+    way.swallowing = True
     stand.process(active).kill()
 
     def repair() -> None:
-        way.muted, way.request_delay_s = False, 0.0
         way.reset()
+        way.swallowing = False
         _start_again(stand, active)()
 
     return repair

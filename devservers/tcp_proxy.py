@@ -43,6 +43,9 @@ class TcpProxy:
         self.request_delay_s = 0.0
         self.answer_delay_s = 0.0
         self.muted = False  # nothing comes back; what was held back is lost for its connection
+        # Nothing passes either way, no end of a side either, as where a network has lost its route. What lost something stays
+        # silent until reset().
+        self.swallowing = False
         self.truncate_answers_at: int | None = None  # so many bytes of an answer, then the end
         # Numbers of Kafka's requests whose answers are lost. A stream has no holes: whatever would follow on the same
         # connection is lost as well, until the client gives the connection up.
@@ -138,6 +141,8 @@ class _Connection:
     server: Streams
     task: asyncio.Task[Any] | None = None
     deaf: bool = False
+    lost: bool = False
+    ended: bool = False
     asked: dict[int, int] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -181,6 +186,8 @@ class _Connection:
         async for data in _pieces(reader, framed=self.proxy.kafka):
             delay = self.proxy.answer_delay_s if answers else self.proxy.request_delay_s
             await waiting.put((clock() + delay, data))
+        while self.proxy.swallowing and not self.ended:  # noqa: ASYNC110 another thread ends it
+            await asyncio.sleep(0.02)
         await waiting.put((0.0, b""))
 
     async def _write(
@@ -196,6 +203,9 @@ class _Connection:
                 return
             await asyncio.sleep(max(0.0, due - clock()))
             passed, last = judge(data)
+            self.lost = self.lost or self.proxy.swallowing
+            if self.lost:
+                continue
             writer.write(passed)
             await writer.drain()
             if last:
@@ -222,10 +232,12 @@ class _Connection:
         return data, False
 
     def close(self) -> None:
+        self.ended = True
         for _, writer in (self.client, self.server):
             writer.close()
 
     def abort(self) -> None:
+        self.ended = True
         for _, writer in (self.client, self.server):
             raw = writer.get_extra_info("socket")
             with suppress(OSError):

@@ -139,3 +139,24 @@ def test_without_a_server_or_when_it_refuses_connections_end_at_once(echo: Echo)
         proxy.upstream = 1
         with client(proxy) as connection, suppress(ConnectionResetError):
             assert connection.recv(100) == b""
+
+
+def test_a_swallowing_proxy_passes_nothing_and_no_end(echo: Echo) -> None:
+    with TcpProxy(upstream=echo.port) as proxy:
+        with client(proxy) as connection:
+            connection.sendall(b"1")
+            assert connection.recv(10) == b"1"
+            proxy.swallowing = True
+            connection.sendall(b"2")
+        with client(proxy) as other:
+            other.sendall(b"3")
+            other.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                other.recv(10)
+        assert (echo.heard, proxy.open_connections) == (1, 2)
+        proxy.reset()
+        until(lambda: proxy.open_connections == 0)
+        proxy.swallowing = False
+        with client(proxy) as connection:
+            connection.sendall(b"4")
+            assert connection.recv(10) == b"4"
