@@ -1,11 +1,11 @@
 -- The story of one message, oldest first; what holds it now comes last. Addresses are masked unless $2. Every look-up goes by an index. $1 outbox id uuid, $2 with addresses bool.
 WITH own AS MATERIALIZED (
   SELECT o.id, o.tenant, o.lane, o.recipient, o.recipient_key, o.cc, o.cc_keys, o.bcc, o.bcc_keys, o.sender, o.template, o.template_version, o.dedup_key,
-    o.send_after, o.expires_at, o.on_ambiguous, o.state, o.attempts, o.redrives, o.reason, o.created, o.changed
+    o.send_after, o.expires_at, o.on_ambiguous, o.state, o.attempts, o.redrives, o.reason, o.created, o.changed, o.purged
   FROM email_outbox AS o WHERE o.id = $1
 ),
 address AS MATERIALIZED (
-  SELECT a.kind, CASE WHEN $2 THEN a.address ELSE regexp_replace(a.address, '^(.).*@', '\1***@') END AS address, a.key
+  SELECT a.kind, CASE WHEN $2 OR a.address = erased_address() THEN a.address ELSE regexp_replace(a.address, '^(.).*@', '\1***@') END AS address, a.key
   FROM own AS o
   CROSS JOIN LATERAL (
     SELECT 'to' AS kind, o.recipient AS address, o.recipient_key AS key
@@ -52,6 +52,8 @@ story AS (
   FROM suppression_log AS g WHERE g.recipient_key = ANY (ARRAY(SELECT a.key FROM address AS a))
   UNION ALL
   SELECT o.changed, 60, 'state ' || o.state, concat_ws(', ', o.reason, o.attempts || ' attempts', 'redriven ' || nullif(o.redrives, 0) || ' times') FROM own AS o
+  UNION ALL
+  SELECT purged, 62, 'contents removed', NULL FROM own WHERE purged IS NOT NULL
   UNION ALL
   SELECT greatest(f.accepted_at, f.delivered_at, f.delayed_at, f.rejected_at, f.rendering_failed_at, f.bounced_at, f.complained_at, f.opened_at, f.clicked_at, f.unsubscribed_at), 61,
     'facts', concat_ws(', ', 'recipient ' || f.recipient_key, 'accepted ' || utc_text(f.accepted_at), 'delayed ' || utc_text(f.delayed_at), 'delivered ' || utc_text(f.delivered_at),

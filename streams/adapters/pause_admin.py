@@ -1,11 +1,10 @@
 """What an operator does with pauses in PostgreSQL: each method one transaction."""
 
-from datetime import datetime
 from typing import Any, Final
 
 from streams.adapters.postgres import Database
 from streams.domain.by_hand import Decision
-from streams.domain.pauses import AUTOMATIC, Stopped
+from streams.domain.pauses import AUTOMATIC, End, Stopped
 
 Row = dict[str, Any]
 # What wakes up at once after a pause; the others come within half a minute, so that nothing bursts.
@@ -22,13 +21,12 @@ class PauseAdmin:
         """Those in force."""
         return [dict(row) for row in await self._database.rows("list_pauses")]
 
-    async def pause(
-        self, what: Stopped, who: Decision, until: datetime | None, *, replace: bool
-    ) -> Row | None:
+    async def pause(self, what: Stopped, who: Decision, end: End, *, replace: bool) -> Row | None:
         """The pause as it is now; None, and nothing is changed, where a person has made one already."""
         rows = await self._database.rows(
             "pause_mail",
-            *(what.scope, what.value, who.by_whom, who.why, until, list(AUTOMATIC), replace),
+            *(what.scope, what.value, who.by_whom, who.why, end.until, end.after),
+            *(list(AUTOMATIC), replace),
         )
         return dict(rows[0]) if rows else None
 

@@ -172,6 +172,8 @@ def redrive(
         if last is not None:
             lines.append(f"the last one is due at {last:%Y-%m-%dT%H:%M:%SZ}")
         if dry_run:
+            evident = found.get(Redriving.SUBMITTED, 0)
+            lines.append(f"{evident} of {len(rows)} have evidence of delivery already")
             lines.append("nothing was changed")
         document = {"counts": found, "possible_duplicates": possible, "last_due": last}
         tell(document | {"dry_run": dry_run}, lines or ["none"], as_json=as_json)

@@ -149,11 +149,11 @@ def _pause(what: Stopped, who: Decision, end: _End, as_json: bool) -> None:
     if who.by_whom in AUTOMATIC:
         raise Misconfigured(f"--by {who.by_whom}: that is a stage; say who decides it")
     given = None if end.until is None else end.until.replace(tzinfo=UTC)
-    until = end_of(datetime.now(UTC), hours=end.hours, until=given)
+    ends = end_of(datetime.now(UTC), hours=end.hours, until=given)
 
     async def work() -> None:
         async with _admin("pause") as store:
-            made = await store.pause(what, who, until, replace=end.replace)
+            made = await store.pause(what, who, ends, replace=end.replace)
             if made is None:
                 raise Ending(Code.NOTHING, _exists(what, await store.pauses()))
         text = f"{what} is paused {_until(made)}; calls that are under way are not stopped"

@@ -93,8 +93,10 @@ async def _story(
     as_json: bool,
 ) -> None:
     lines = await stories.story(UUID(row["id"]), shown_to)
-    if row["lane"] is not None:
-        lines.insert(1, _pointer(row, config))
+    for place, line in enumerate(lines):
+        if line["what"] == "committed":
+            lines.insert(place + 1, {"at": line["at"]} | _pointer(row, config))
+            break
     texts = [
         f"{plain(line['at']):<27}  {line['what']:<22}  {plain(line['detail'] or '')}"
         for line in lines
@@ -107,4 +109,4 @@ def _pointer(row: Row, config: "Settings") -> Row:
     topic = Topics(prefix=config.topic_prefix).outbox(Lane(row["lane"]))
     number = partition_of(row["recipient_key"].encode(), config.partitions)
     detail = f"topic {topic}, partition {number} of {config.partitions}, key {row['recipient_key']}"
-    return {"at": None, "what": "pointer", "detail": detail}
+    return {"what": "pointer", "detail": detail}

@@ -64,16 +64,24 @@ def _sender(text: str) -> str:
     return address.lower() if "@" in text else domain
 
 
-def end_of(now: datetime, *, hours: float | None, until: datetime | None) -> datetime | None:
-    """When the pause ends by itself, None: when somebody lifts it. Misconfigured for what is no future."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """When a pause ends by itself: at a time, after so long by the database's clock, or, with neither, not."""
+
+    until: datetime | None = None
+    after: timedelta | None = None
+
+
+def end_of(now: datetime, *, hours: float | None, until: datetime | None) -> End:
+    """Misconfigured for what is no future."""
     if hours is not None and until is not None:
         raise Misconfigured("say --for or --until, one of the two")
     if hours is not None:
         if not 0 < hours <= LONGEST.total_seconds() / 3600:
             raise Misconfigured(f"--for {hours:g}: give more than 0 and at most 87600 hours")
-        return now + timedelta(hours=hours)
+        return End(after=timedelta(hours=hours))
     if until is not None and not now < until <= now + LONGEST:
         raise Misconfigured(
             f"--until {until:%Y-%m-%dT%H:%M:%SZ} is not within the ten years from now"
         )
-    return until
+    return End(until=until)
