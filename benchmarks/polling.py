@@ -134,7 +134,7 @@ def _dead_rows(stand: RelayStand) -> int:
     with psycopg.connect(stand.dsn, autocommit=True) as connection:
         connection.execute("SELECT pg_stat_force_next_flush()")
         row = connection.execute(
-            "SELECT sum(n_tup_del) FROM pg_stat_user_tables WHERE relname LIKE 'outbox_feed_%'"
+            "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relname LIKE 'outbox_feed_%'"
         ).fetchone()
     return int(row[0] or 0) if row else 0
 

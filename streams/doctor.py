@@ -4,13 +4,16 @@ import asyncio
 import os
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
 from streams.domain.diagnosis import Finding, clean, error, ok, unseen, warning
 from streams.domain.diagnosis_checks import CHECKS
 from streams.domain.diagnosis_kafka import judge_heartbeats, judge_topics
+from streams.domain.diagnosis_polling import judge_polling
 from streams.domain.diagnosis_postgres import Server, judge_database, judge_server, judge_session
+from streams.domain.diagnosis_privileges import POLLING
 from streams.domain.diagnosis_replication import Place, judge_replication, judge_role
 from streams.domain.diagnosis_ses import judge_account, judge_configuration_set, judge_destinations
 from streams.domain.diagnosis_slot import (
@@ -40,6 +43,7 @@ class Doctor:
         self._settings = settings
         self._sources = sources
         self._within_s = within_s
+        self._polls = settings.relay_mode == "poll"
         self._topics = Topics(prefix=settings.topic_prefix)
         self._found: list[Finding] = []
         self._place: Place | None = None
@@ -59,7 +63,8 @@ class Doctor:
     async def _pipeline(self) -> None:
         """One after the other: what PostgreSQL says is needed to judge the rest."""
         await self._part("postgres.reach", self._postgres)
-        await self._part("replication.reach", self._replication)
+        if not self._polls:
+            await self._part("replication.reach", self._replication)
         await self._part("kafka.reach", self._kafka)
 
     async def _part(self, id_: str, look: Look) -> None:
@@ -88,25 +93,36 @@ class Doctor:
             self._found.append(ok("postgres.reach", "PostgreSQL takes our connection"))
             server, around, self._place = await facts.server(self._settings.relay_slot)
             self._server = server
-            self._found += judge_server(server)
+            self._found += judge_server(server, polling=self._polls)
             await self._step("postgres.pooler", lambda: self._session(facts))
             await self._step("postgres.schema", lambda: self._database(facts))
+            if self._polls:
+                await self._step("relay.polling", lambda: self._polling(facts))
+                return
             await self._step("publication.feed", lambda: self._publication(facts))
             await self._step("slot.exists", lambda: self._slot(facts, around))
 
     async def _session(self, facts: PostgresFacts) -> None:
-        self._found += judge_session(await facts.session())
+        self._found += judge_session(await facts.session(), self._settings.postgres_pooler)
+
+    async def _polling(self, facts: PostgresFacts) -> None:
+        self._found.append(judge_polling(await facts.polling(self._settings.relay_slot)))
 
     async def _database(self, facts: PostgresFacts) -> None:
         database = await facts.database()
-        self._found += judge_database(database, salt=_salt(self._settings))
+        unused = "relay" if self._polls else POLLING
+        needed = {stage: rights for stage, rights in database.missing.items() if stage != unused}
+        self._found += judge_database(replace(database, missing=needed), salt=_salt(self._settings))
         if database.there:
             await self._step("relay.checkpoint", lambda: self._working(facts))
 
     async def _working(self, facts: PostgresFacts) -> None:
         working = await facts.working(self._settings.relay_slot)
         self._relay_was_here = working.checkpoint_age_s is not None
-        self._found += judge_working(working)
+        judged = judge_working(working)
+        # Which is the position in the WAL.
+        unused = "relay.checkpoint" if self._polls else None
+        self._found += [finding for finding in judged if finding.id != unused]
 
     async def _publication(self, facts: PostgresFacts) -> None:
         self._found += judge_publication(await facts.publication(self._settings.relay_slot))

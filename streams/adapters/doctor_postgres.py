@@ -13,6 +13,7 @@ import orjson
 from streams.adapters.migrations import migration_names
 from streams.adapters.postgres import translate
 from streams.adapters.queries import query, sql_folder
+from streams.domain.diagnosis_polling import Polling
 from streams.domain.diagnosis_postgres import Database, Server, Session
 from streams.domain.diagnosis_privileges import STAGES
 from streams.domain.diagnosis_replication import Place
@@ -138,6 +139,10 @@ class DoctorPostgres:
                 failover=told.get("failover"),
             )
         return None
+
+    async def polling(self, slot: str) -> Polling:
+        [row] = await self._rows("diagnose_polling", slot)
+        return Polling(**dict(row))
 
     async def working(self, slot: str) -> Working:
         [row] = await self._rows("diagnose_working", slot)

@@ -59,7 +59,7 @@ CHECKS: Final = (
     Check(
         "postgres.pooler",
         "whether a pooler such as PgBouncer stands between, and keeps the settings of a session",
-        "name PostgreSQL itself in MAILSTREAMS_POSTGRES_DSN, or a pooler with pool_mode = session",
+        "set MAILSTREAMS_POSTGRES_POOLER to its pool_mode, transaction or session, or name PostgreSQL itself in MAILSTREAMS_POSTGRES_DSN",
     ),
     Check(
         "postgres.version",
@@ -190,6 +190,11 @@ CHECKS: Final = (
         "relay.checkpoint",
         "a relay is at work: how old the position is that it stored last",
         "start a relay; /health/ready of one that runs says what it waits for",
+    ),
+    Check(
+        "relay.polling",
+        "in polling mode: the feed has its index, relays of this mode read every shard, and no slot is left over",
+        'run "mailstreams migrate" with MAILSTREAMS_RELAY_MODE=poll, and start a relay with it',
     ),
     Check(
         "scheduler.heartbeat",

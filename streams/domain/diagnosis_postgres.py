@@ -64,7 +64,18 @@ class Database:
     rows_in_default: bool
 
 
-def judge_session(session: Session) -> list[Finding]:
+def judge_session(session: Session, pooler: str = "none") -> list[Finding]:
+    """pooler: what MAILSTREAMS_POSTGRES_POOLER says; the stages then send no settings at the start of a session."""
+    if pooler != "none" and (session.pooled or session.refused is not None):
+        return [ok("postgres.pooler", f"a pooler stands in the way, set as one in {pooler} mode")]
+    if pooler != "none":
+        return [
+            warning(
+                "postgres.pooler",
+                f"MAILSTREAMS_POSTGRES_POOLER is {pooler}, and the session is PostgreSQL's own",
+                "leave MAILSTREAMS_POSTGRES_POOLER out: each statement costs more with it",
+            )
+        ]
     if session.refused is not None:
         return [
             error(
@@ -78,27 +89,30 @@ def judge_session(session: Session) -> list[Finding]:
             error(
                 "postgres.pooler",
                 "a pooler such as PgBouncer stands in the way and drops the settings of the session (ignore_startup_parameters): "
-                "without synchronous_commit a claim may be forgotten",
+                "the stages do not start",
             )
         ]
     if session.pooled:
         return [
-            warning(
+            error(
                 "postgres.pooler",
-                "a pooler such as PgBouncer stands in the way: with pool_mode = transaction the stages' settings, prepared statements "
-                "and the relay's recovery from an exported snapshot fail one day",
+                "a pooler such as PgBouncer stands in the way, and no stage is told of it: none starts",
             )
         ]
     return [ok("postgres.pooler", "the session is PostgreSQL's own")]
 
 
-def judge_server(server: Server) -> list[Finding]:
-    return [
-        _version(server),
-        _writable(server),
+def judge_server(server: Server, *, polling: bool = False) -> list[Finding]:
+    """polling: the relay needs no logical decoding."""
+    decoding = [
         _wal_level(server),
         _room("postgres.slots", "max_replication_slots", server.max_slots, server.slots, 1),
         _room("postgres.wal-senders", "max_wal_senders", server.max_senders, server.senders, 2),
+    ]
+    return [
+        _version(server),
+        _writable(server),
+        *([] if polling else decoding),
         _clock(server),
         _durability(server),
         _standbys(server),

@@ -3,11 +3,22 @@
 from collections.abc import Mapping
 from typing import Final
 
+# The relay by MAILSTREAMS_RELAY_MODE=poll, which needs other ones than in wal mode.
+POLLING: Final = "relay in polling mode"
 STAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "relay": {
         "outbox_feed": "SELECT",
         "relay_checkpoint": "SELECT INSERT UPDATE",
         "relay_refused": "SELECT INSERT",
+        "relay_shard": "SELECT",
+    },
+    POLLING: {
+        "outbox_feed": "SELECT DELETE",
+        "relay_acknowledged": "SELECT DELETE",
+        "relay_checkpoint": "SELECT INSERT UPDATE",
+        "relay_poller": "SELECT INSERT UPDATE DELETE",
+        "relay_refused": "SELECT INSERT",
+        "relay_shard": "SELECT INSERT UPDATE DELETE",
     },
     "sender": {
         "dead_letter": "INSERT",

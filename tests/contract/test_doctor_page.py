@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from streams.domain.diagnosis_checks import CHECKS
-from streams.domain.diagnosis_privileges import STAGES
+from streams.domain.diagnosis_privileges import POLLING, STAGES
 
 ROOT = Path(__file__).parents[2]
 CODE = "\n".join(
@@ -14,6 +14,7 @@ CODE = "\n".join(
 )
 ADAPTERS = {
     "relay": ["relay_store"],
+    POLLING: ["relay_poll_store"],
     "sender": ["outbox_store", "suppression_announcer"],
     "events": ["intake_watch_log"],
     "recipients": [

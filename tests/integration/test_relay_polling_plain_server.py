@@ -85,6 +85,17 @@ async def test_the_commands_go_through_a_pooler_with_a_plain_role(
                     return bool(await setup.value("SELECT count(*) FROM outbox_feed") == 0)
 
                 await eventually(is_empty)
+            told = await asyncio.to_thread(
+                as_process, "doctor", "--no-ses", "--json", environment=settings
+            )
+            findings = {f["id"]: f["level"] for f in json.loads(told.stdout)["findings"]}
+            assert findings["relay.polling"] == findings["postgres.pooler"] == "ok"
+            # Of what polling does not need nothing is asked, and no other stage runs here.
+            assert {i for i, level in findings.items() if level == "error"} <= {
+                "settings.unreadable-key",
+                "heartbeats.age",
+            }, told.stdout
+            assert not {"postgres.wal-level", "replication.reach", "slot.exists"} & set(findings)
             relay.send_signal(signal.SIGTERM)
             _, said = await asyncio.wait_for(relay.communicate(), 20)
         finally:

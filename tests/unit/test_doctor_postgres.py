@@ -8,6 +8,7 @@ import pytest
 
 from streams.domain.addresses import salt_fingerprint
 from streams.domain.diagnosis import Finding, Level
+from streams.domain.diagnosis_polling import Polling, judge_polling
 from streams.domain.diagnosis_postgres import (
     Database,
     Server,
@@ -133,14 +134,52 @@ def test_a_privilege_that_is_missing_is_told_with_its_stage() -> None:
     ("session", "level"),
     [
         (Session(pooled=False, refused=None, kept=True), "ok"),
-        (Session(pooled=True, refused=None, kept=True), "warning"),
+        (Session(pooled=True, refused=None, kept=True), "error"),
         (Session(pooled=True, refused=None, kept=False), "error"),
         (Session(pooled=False, refused="unsupported startup parameter: jit", kept=False), "error"),
     ],
 )
-def test_a_pooler_is_as_bad_as_what_it_drops(session: Session, level: str) -> None:
+def test_a_pooler_that_no_stage_is_told_of_keeps_them_from_starting(
+    session: Session, level: str
+) -> None:
     [finding] = judge_session(session)
     assert (finding.id, finding.level) == ("postgres.pooler", level)
+
+
+@pytest.mark.parametrize(
+    ("session", "level"),
+    [
+        (Session(pooled=False, refused=None, kept=True), "warning"),
+        (Session(pooled=True, refused=None, kept=False), "ok"),
+        (Session(pooled=False, refused="unsupported startup parameter: jit", kept=False), "ok"),
+    ],
+)
+def test_a_pooler_that_is_told_of_is_right(session: Session, level: str) -> None:
+    [finding] = judge_session(session, "transaction")
+    assert (finding.id, finding.level) == ("postgres.pooler", level)
+
+
+def test_polling_needs_no_logical_decoding() -> None:
+    plain = replace(GOOD, wal_level="replica", max_slots=0, max_senders=0)
+    assert levels(judge_server(plain, polling=True)) == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "level"),
+    [
+        ({}, "ok"),
+        ({"streaming": True}, "error"),
+        ({"index": False}, "error"),
+        ({"cached": 20}, "error"),
+        ({"slot": True}, "warning"),
+        ({"shards": 0, "held": 0}, "warning"),
+        ({"held": 3}, "error"),
+    ],
+)
+def test_what_polling_lacks_is_told(wrong: dict[str, Any], level: str) -> None:
+    right = Polling(index=True, cached=1, shards=4, held=4, slot=False, streaming=False)
+    finding = judge_polling(replace(right, **wrong))
+    assert (finding.id, finding.level) == ("relay.polling", level)
 
 
 @pytest.mark.parametrize(
