@@ -1,0 +1,62 @@
+"""From wal mode to polling and back, while writers go on: nothing is lost and every key keeps its order."""
+
+import pytest
+
+import devservers
+from streams.adapters.migrations import migrate
+from streams.adapters.postgres import Database
+from streams.domain.topics import Topics
+from tests.conftest import SALT
+from tests.integration.numbered_rows import numbered_writers, without_repeats
+from tests.integration.polling_setup import PollingSetup
+from tests.integration.relay_setup import Reader, eventually, streaming
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def setup(servers: devservers.Servers, database_dsn: str, topics: Topics) -> PollingSetup:
+    return PollingSetup(
+        dsn=database_dsn, bootstrap_servers=servers.kafka.bootstrap_servers, topics=topics
+    )
+
+
+async def test_there_and_back_again_under_writers(setup: PollingSetup, database: Database) -> None:
+    """By the steps of docs/relay.md: the relay is stopped, migrate is run in the other mode, a relay of it is started."""
+
+    async def to(*, polling: bool) -> None:
+        await migrate(database, salt=SALT, slot=setup.slot, polling=polling)
+
+    async with Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader:
+        await to(polling=False)
+        async with numbered_writers(setup.dsn, 4) as writers:
+            for _ in range(2):
+                async with streaming(setup.relay()):
+                    await reader.read(writers.newer_rows_have_come())
+                await to(polling=True)
+                async with streaming(setup.polling()):
+                    assert await setup.confirmed() == 0  # the slot is gone
+                    await reader.read(writers.newer_rows_have_come())
+                await to(polling=False)
+            async with streaming(setup.relay()):
+                await reader.read(writers.newer_rows_have_come())
+                await writers.stop()
+                await reader.read(writers.all_have_come)
+        assert without_repeats(await reader.rest()) == writers.all_numbers()
+
+
+async def test_rows_that_polling_left_are_sent_by_the_first_relay_in_wal_mode(
+    setup: PollingSetup, database: Database
+) -> None:
+    """No relay in wal mode was ever here, so that migrate might think that its slot is the first."""
+    await migrate(database, salt=SALT, slot=setup.slot, polling=True)
+    async with Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader:
+        async with streaming(setup.polling()):
+            await setup.insert(0, 100)
+            await reader.read(lambda records: len(records) >= 100)
+            await eventually(setup.is_empty)
+        await setup.insert(100, 200)
+        await migrate(database, salt=SALT, slot=setup.slot)
+        async with streaming(setup.relay()):
+            await reader.read(lambda records: len(records) >= 200)
+        assert len(await reader.rest()) == 200
