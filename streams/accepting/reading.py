@@ -53,10 +53,10 @@ class Reading:
     async def cancel(self, call: Call) -> Answer:
         """A message that is not sent yet ends as cancelled."""
         call.change()
-        reason = PostedCancel() if call.body is None else call.posted(PostedCancel)
+        posted = call.posted(PostedCancel)
         async with self._turns.turn():
             outcome = await self._store.cancel(
-                call.key.tenant, _id(call), by_whom=call.by_whom, why=reason.reason
+                call.key.tenant, _id(call), by_whom=call.by_whom, why=posted.reason
             )
         if outcome != "cancelled":
             raise _not_done(outcome)

@@ -63,9 +63,9 @@ async def read_body(
     largest: int,
     connections: Connections,
 ) -> tuple[Any, int]:
-    """The JSON value of the body and its bytes; None without a body where there need be none."""
+    """The JSON value of the body and its bytes; an empty object without a body where there need be none."""
     if route.body == "none" or (route.body == "optional" and not request.body_exists):
-        return None, 0
+        return {}, 0
     _check_head(request, largest=largest)
     if hdrs.EXPECT in request.headers:
         _continue(request)
@@ -73,7 +73,7 @@ async def read_body(
     body = await _read(request, share, largest=largest)
     connections.working(request.protocol)
     if route.body == "optional" and not body:
-        return None, 0
+        return {}, 0
     return read_json(body), len(body)
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from streams.domain.addresses import recipient_key
 from streams.domain.api_fields import (
@@ -33,6 +33,14 @@ MOST_RECIPIENTS: Final = 50
 LARGEST_TEXTS: Final = 30_000_000
 TEST_PREFIX: Final = "test:"
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True)
+_EXAMPLE: Final[dict[str, JsonValue]] = {
+    "from": "Shop <shop@example.com>",
+    "to": "ann@example.com",
+    "subject": "Your order 1042",
+    "text": "Thank you for order 1042.",
+    "tags": {"kind": "order"},
+    "send_after": "2099-01-01T09:30:00Z",
+}
 # Names of other services, where ours differ.
 _ELSEWHERE: Final = {
     "content": "attachments are given by reference: url, name, sha256 and size",
@@ -79,7 +87,9 @@ class PostedAttachment(BaseModel):
 class PostedEmail(BaseModel):
     """One message to one recipient: a subject with text or html, or a template with its variables."""
 
-    model_config = _STRICT
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, json_schema_extra={"examples": [_EXAMPLE]}
+    )
 
     from_: Sender = Field(
         alias="from", description="`shop@example.com` or `Shop <shop@example.com>`."
