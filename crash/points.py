@@ -80,6 +80,7 @@ def _sender(around: _Around, journal: Journal) -> None:
     around.waits(KafkaSuppressions, "follow", "follow suppressions")
     around.waits(OutboxStore, "read_pending", "read pending")
     around.waits(OutboxStore, "close_unsendable", "close unsendable")
+    around.waits(OutboxStore, "hold_paused", "hold paused")
     around.waits(OutboxStore, "take_permits", "take permits")
     around.waits(OutboxStore, "claim", "claim")
     around.waits(SesApi, "sign", "sign")

@@ -77,6 +77,10 @@ class OutboxStore:
         rows = await self._database.rows("close_unsendable", list(ids))
         return {row["id"]: Verdict(row["verdict"]) for row in rows}
 
+    async def hold_paused(self, ids: Sequence[UUID]) -> list[UUID]:
+        """Puts to sleep what a pause holds, and returns it; the others stay as they are."""
+        return [row["id"] for row in await self._database.rows("hold_paused", list(ids))]
+
     async def claim(self, requests: Sequence[ClaimRequest], *, lease_s: float) -> list[Claim]:
         """A claim for each request, in order. Each id may be asked for once in a batch."""
         ids = [request.id for request in requests]

@@ -133,6 +133,9 @@ class Outbox(Protocol):
     async def close_unsendable(self, ids: Sequence[UUID]) -> dict[UUID, Verdict]:
         """Writes SUPPRESSED or EXPIRED where the database confirms it; the ids that it did not confirm are left out."""
 
+    async def hold_paused(self, ids: Sequence[UUID]) -> list[UUID]:
+        """Puts to sleep what a pause holds, and returns it; the others stay as they are."""
+
     async def claim(self, requests: Sequence[ClaimRequest], *, lease_s: float) -> list[Claim]:
         """A claim for each request, in order."""
 

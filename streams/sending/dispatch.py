@@ -41,6 +41,8 @@ IDLE_S: Final = 0.25
 NO_RATE_S: Final = 1.0
 SHORTEST_WAIT_S: Final = 0.005
 LONGEST_WAIT_S: Final = 1.0
+# What a pause holds comes again every half minute.
+PAUSES_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class Dispatch:
         # Pointers that this step holds, with the suppression in memory that the database did not confirm.
         self._held: dict[UUID, Pointer] = {}
         self._overruled: dict[UUID, int] = {}
+        self._paused_at = -PAUSES_S
 
     async def step(self) -> float:
         """Waits where there is no work or no room; returns how long to wait before the next step."""
@@ -137,6 +140,7 @@ class Dispatch:
 
     async def _dispatch(self) -> float:
         await self._close_unsendable()
+        await self._hold_paused()
         waiting = list(self._held.values())
         if not waiting:
             return 0.0
@@ -167,6 +171,14 @@ class Dispatch:
         if asked:
             for id_, verdict in (await self._outbox.close_unsendable(asked)).items():
                 self._drop(self._held[id_], verdict)
+
+    async def _hold_paused(self) -> None:
+        """Once a claim has met a pause, what pauses hold is put to sleep before permits are taken for it."""
+        if not self._held or time.monotonic() - self._paused_at > PAUSES_S:
+            return
+        for id_ in await self._outbox.hold_paused(list(self._held)):
+            self._paused_at = time.monotonic()
+            self._drop(self._held[id_], Verdict.PAUSED)
 
     async def _claim(self, chosen: Sequence[Pointer], allowance: Allowance) -> None:
         requests = [
@@ -225,6 +237,8 @@ class Dispatch:
         for claim in claims:
             pointer = self._held[claim.id]
             if claim.verdict is not Verdict.CLAIMED:
+                if claim.verdict is Verdict.PAUSED:
+                    self._paused_at = time.monotonic()
                 self._drop(pointer, claim.verdict)
                 continue
             del self._held[claim.id]

@@ -59,7 +59,7 @@ CONDITIONS = {"Index Cond", "TID Cond", "Recheck Cond"}
 
 @pytest.mark.parametrize("statistics", ["none", "empty", "few"])
 @pytest.mark.parametrize(
-    "name", ["claim_emails", "record_outcomes", "read_pending", "close_unsendable"]
+    "name", ["claim_emails", "record_outcomes", "read_pending", "close_unsendable", "hold_paused"]
 )
 async def test_statement_reads_every_table_by_key_however_small_it_was_when_it_was_planned(
     sender_database: Database, name: str, statistics: str

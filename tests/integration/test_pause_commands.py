@@ -93,6 +93,32 @@ async def test_pauses_are_listed_with_who_why_since_and_until(
     assert lines[3] == "1 messages were met and wait for the end of a pause"
 
 
+async def test_what_is_held_has_a_wake_up_and_keeps_that_of_a_retry(
+    database: Database, store: OutboxStore
+) -> None:
+    held, retried, other = [await insert(database, tenant=t) for t in ("shop", "shop", "bank")]
+    sending = await insert(database, tenant="shop")
+    [answer] = await claim(store, sending)
+    assert answer.verdict is Verdict.CLAIMED
+    ids = [held, retried, other, sending]
+    assert await store.hold_paused(ids) == []
+    await execute(
+        database,
+        "INSERT INTO email_due (id, due, tenant, lane, why) VALUES ($1, now() + interval '1 h', 'shop', 'transactional', 'retry')",
+        retried,
+    )
+    await execute(
+        database,
+        "INSERT INTO pause (scope, value, reason, who) VALUES ('tenant', 'shop', 'x', 'Ann')",
+    )
+    assert set(await store.hold_paused(ids)) == {held, retried}
+    due = "SELECT id, why, due > now() + interval '50 min' AS late FROM email_due ORDER BY id"
+    assert await fetch(database, due) == [
+        {"id": held, "why": "paused", "late": False},
+        {"id": retried, "why": "retry", "late": True},
+    ]
+
+
 # What exists already, and what does not
 
 
@@ -208,6 +234,15 @@ async def test_a_pause_stops_every_sender_within_a_second_and_charges_nothing(
         await until(all_held)
         called = len(rig.ses.calls)
         assert rig.ses.times[-1] <= paused_at + 1.0
+        granted = await rig.permits_granted()
+        await execute(rig.database, "UPDATE email_due SET due = clock_timestamp()")
+
+        async def all_held_again() -> bool:
+            again = "SELECT count(*) FROM email_due WHERE due > clock_timestamp()"
+            return bool(await execute(rig.database, again) == 300 - called)
+
+        await until(all_held_again)
+        assert await rig.permits_granted() == granted
         assert called < 300
         assert await execute(rig.database, "SELECT sum(attempts) FROM email_outbox") == called
         await rig.rate()

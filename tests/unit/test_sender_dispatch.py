@@ -65,6 +65,9 @@ class Outbox:
     async def close_unsendable(self, _: Sequence[UUID]) -> dict[UUID, Verdict]:
         return {}
 
+    async def hold_paused(self, _: Sequence[UUID]) -> list[UUID]:
+        return []
+
     async def claim(self, requests: Sequence[ClaimRequest], **_: Any) -> list[Claim]:
         return [
             Claim(
