@@ -56,7 +56,7 @@ def translate(error: BaseException) -> BaseException:
             return Misconfigured(
                 f"PostgreSQL refuses us: {error.message}; check MAILSTREAMS_POSTGRES_DSN and the grants"
             )
-        if state in _SESSIONS_CHANGE or "unsupported startup parameter" in error.message:
+        if state in _SESSIONS_CHANGE or "unsupported startup parameter" in str(error):
             return Misconfigured(f"{_SET_POOLER} ({error.message})")
         if state in ("42P01", "42703", "42883"):
             return Misconfigured(
@@ -64,7 +64,7 @@ def translate(error: BaseException) -> BaseException:
             )
         if state.startswith(_PASSING):
             advice = f": {_ADVICE[state]}" if state in _ADVICE else ""
-            return Unavailable(f"PostgreSQL: {error.message} ({state}){advice}")
+            return Unavailable(f"PostgreSQL: {error} ({state}){advice}")
     if isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)):
         return Unavailable(f"PostgreSQL does not answer: {str(error) or type(error).__name__}")
     # asyncpg reports a connection lost in the middle of a statement as one of these; an argument of the wrong type is one too,
