@@ -61,9 +61,12 @@ def _confirmed_before_acknowledged() -> None:
 def _confirmed_beyond_the_prefix() -> None:
     from streams.domain.acknowledgement import AcknowledgedPrefix
 
-    def acknowledged(self: Any, _: Any) -> None:
-        for batch in self._outstanding:
-            batch.acknowledged = True
+    original = AcknowledgedPrefix.acknowledged
+
+    def acknowledged(self: Any, batch: Any) -> None:
+        original(self, batch)
+        for other in self._outstanding:
+            other.acknowledged = True
 
     AcknowledgedPrefix.acknowledged = acknowledged  # type: ignore[method-assign]
 

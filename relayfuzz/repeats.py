@@ -1,8 +1,8 @@
 """Which repetitions a disturbance explains, and which came of more than what was sent in the last moments before it.
 
-A repetition is a pair of copies of one row, by the times at which relays read it. The later reader began behind the slot's
-position, so the earlier copy was not confirmed when the relay before it ended: it must have been sent right before the
-disturbance that ended it. Disturbances that follow each other closely are one.
+A repetition is a pair of copies of one row, by the times at which relays read it. It was sent again, so the earlier copy was not
+confirmed when the relay that sent it ended: it must have been sent right before the disturbance that ended that one. Disturbances
+that follow each other closely are one.
 """
 
 from bisect import bisect_right
@@ -93,8 +93,7 @@ def judge_repeats(
     explainer = _Explainer(sorted(sessions, key=lambda s: s.at), closed, disturbances)
     of_recoveries, oldest, beyond = 0, 0.0, []
     for repeat in repeats:
-        session = explainer.session_of(repeat)
-        if session is not None and session.lost:
+        if explainer.recovered(repeat):
             of_recoveries += 1
             continue
         age, words = explainer.age(repeat)
@@ -116,27 +115,31 @@ class _Explainer:
         self._disturbances = sorted(disturbances, key=lambda d: d.start)
         self._windows: dict[int, float | None] = {}
 
-    def session_of(self, repeat: Repeat) -> Session | None:
-        number = self._number(repeat)
-        return None if number < 0 else self._sessions[number]
+    def session_of(self, at: float) -> int:
+        """The place of the session that was under way, -1 if none was."""
+        return bisect_right(self._starts, at + _ROUNDED_S) - 1
+
+    def recovered(self, repeat: Repeat) -> bool:
+        """Whether it was sent again because the slot was lost."""
+        number = self.session_of(repeat.later)
+        return number >= 0 and self._sessions[number].lost
 
     def age(self, repeat: Repeat) -> tuple[float, str]:
         """How long before its disturbance the earlier copy was sent, infinite if there was none."""
-        number = self._number(repeat)
+        number = self.session_of(repeat.earlier)
         if number < 0:
             return float("inf"), "sent before any relay became the one that writes"
+        if self._left_over(repeat):
+            return 0.0, "left over of a relay that was frozen"
+        if number == self.session_of(repeat.later):
+            return float("inf"), "sent twice by relays that wrote at the same time"
         if number not in self._windows:
             self._windows[number] = self._window(number)
         window = self._windows[number]
         if window is None:
             return float("inf"), "sent again although nothing was disturbed"
-        if repeat.earlier > self._sessions[number].at and not self._left_over(repeat):
-            return float("inf"), "sent twice by relays that wrote at the same time"
         age = window - repeat.earlier
         return age, f"its first copy was sent {age * 1000:.0f} ms before the disturbance"
-
-    def _number(self, repeat: Repeat) -> int:
-        return bisect_right(self._starts, repeat.later + _ROUNDED_S) - 1
 
     def _left_over(self, repeat: Repeat) -> bool:
         """What a frozen relay had read is written when it wakes up."""
@@ -148,10 +151,12 @@ class _Explainer:
         )
 
     def _window(self, number: int) -> float | None:
-        """When the disturbance began that led to this session."""
-        before = self._sessions[max(number - 1, 0)]
-        over = self._end(before, self._sessions[number].at)
-        relevant = [d for d in self._disturbances if d.start <= over and _concerns(d, before.relay)]
+        """When the disturbance began that ended this session."""
+        session, successor = self._sessions[number : number + 2]
+        over = self._end(session, successor.at)
+        relevant = [
+            d for d in self._disturbances if d.start <= over and _concerns(d, session.relay)
+        ]
         if not relevant:
             return None
         window = relevant[-1].start
