@@ -60,6 +60,7 @@ TEMPORARY: Final = (
 def main() -> None:
     """Runs the command; an error that a person can mend is one sentence on standard error and exit code 2."""
     try:
+        _check_text(sys.argv)
         app(standalone_mode=True)
     except Ending as end:
         print(f"mailstreams: {end}", file=sys.stderr)
@@ -70,6 +71,13 @@ def main() -> None:
     except MailstreamsError as error:
         print(f"mailstreams: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """What is no text in the shell's encoding reaches Python as lone surrogates, which no server takes."""
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):
+            raise Misconfigured(f"{argument!a} is not text in UTF-8")
 
 
 def _stage_command(names: Sequence[str]) -> Callable[[], None]:

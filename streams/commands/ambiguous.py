@@ -22,6 +22,7 @@ from streams.commands.operating import (
     chosen,
     counts,
     decision,
+    exit_of,
     page,
     tell,
     tell_rest,
@@ -123,8 +124,8 @@ def settle(
             lines.append("nothing was changed")
         document = {"settled": rows, "counts": counts(rows), "dry_run": dry_run}
         tell(document, lines or ["none"], as_json=as_json)
-        if any(row["outcome"] not in SETTLED for row in rows):
-            raise typer.Exit(1)
+        if code := exit_of(counts(rows), SETTLED):
+            raise typer.Exit(code)
 
     run_async(work)
 

@@ -15,6 +15,7 @@ from streams.commands.operating import (
     chosen,
     counts,
     decision,
+    exit_of,
     tell,
 )
 from streams.commands.running import Json, run_async
@@ -46,7 +47,7 @@ def cancel(
             for row in rows
         ]
         tell({"cancelled": rows, "counts": counts(rows)}, lines, as_json=as_json)
-        if any(row["outcome"] != "cancelled" for row in rows):
-            raise typer.Exit(1)
+        if code := exit_of(counts(rows), ("cancelled",)):
+            raise typer.Exit(code)
 
     run_async(work)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from streams.commands.ending import Code
 from streams.domain.by_hand import Decision, Page
 from streams.domain.errors import Misconfigured
 
@@ -46,6 +47,8 @@ def decision(by_whom: str, why: str) -> Decision:
             raise Misconfigured(
                 f"{name} is empty: whoever looks at this later has to understand it"
             )
+        if not text.isprintable():
+            raise Misconfigured(f"{name} has characters that cannot be printed: write one line")
     return Decision(by_whom=by_whom.strip(), why=why.strip())
 
 
@@ -109,6 +112,13 @@ def counts(rows: Sequence[Row]) -> dict[str, int]:
     for row in rows:
         found[row["outcome"]] = found.get(row["outcome"], 0) + 1
     return found
+
+
+def exit_of(found: dict[str, int], done: Collection[str]) -> Code:
+    """How a command on single rows ends, by how many had which outcome: not well unless all are done."""
+    if found.keys() <= set(done):
+        return Code.DONE
+    return Code.UNKNOWN if found.keys() == {"absent"} else Code.FAILED
 
 
 def batches(ids: Sequence[UUID]) -> list[Sequence[UUID]]:

@@ -54,6 +54,30 @@ def test_a_server_that_is_away_is_one_sentence(asked: tuple[str, ...], form: str
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("asked", [("cancel", SOME), ("ambiguous", "settle", SOME, "--accepted")])
+async def test_an_unknown_id_has_an_exit_code_of_its_own(
+    database_dsn: str, asked: tuple[str, ...]
+) -> None:
+    done = Command(database_dsn).run(*asked, *BY)
+    assert done.returncode == 3
+    assert "there is no such row" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("trace", "\udcff@example.com"),
+        ("pause", "sender", "\udcff@example.com", *BY),
+        ("pause", "tenant", "shop", "--by", "Ann", "--reason", "a\udcff"),
+        ("cancel", SOME, "--by", "Ann", "--reason", "two\nlines"),
+    ],
+)
+def test_what_is_no_text_is_refused(asked: tuple[str, ...]) -> None:
+    told = Command("postgresql://x@127.0.0.1:1/x").refusal(*asked)
+    assert "is not text in UTF-8" in told or "write one line" in told
+    assert told.count("\n") == 1
+
+
 async def test_a_read_only_database_is_one_sentence_and_nothing_is_done(
     database: Database, database_dsn: str
 ) -> None:
