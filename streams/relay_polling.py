@@ -16,6 +16,7 @@ from streams.domain.feed_rows import RecordRefused
 from streams.ports.relay import RecordSink
 from streams.ports.relay_polling import PollingStore, Share
 from streams.relay_late import LateSuppressions
+from streams.relay_polling_leftovers import Leftovers
 from streams.relay_polling_reader import Reader
 from streams.relay_polling_rows import Rows
 from streams.relay_polling_shards import Shards
@@ -62,6 +63,7 @@ class RelayPolling:
         self._finished = asyncio.Event()
         self._finished.set()
         self._reader: Reader | None = None
+        self._leftovers: Leftovers | None = None
         self._failure: Exception | None = None
         self._acknowledged_at = 0.0
         self._checked_at = 0.0
@@ -150,6 +152,9 @@ class RelayPolling:
             await self._release()
             raise
         self._reader = reader
+        # One of the relays removes them.
+        mine = done if 0 in share.held else None
+        self._leftovers = None if mine is None else Leftovers(self._store, mine)
         self.health.ready("shards")
         metrics.RELAY_STREAMING.set(1)
         metrics.RELAY_SHARDS.set(len(share.held))
@@ -272,13 +277,13 @@ class RelayPolling:
             await self._store.check_setup()
 
     async def _look_behind(self) -> float:
-        if (reader := self._reader) is not None:
-            await self._remove_what_was_acknowledged_before(reader.share)
-            await reader.look_behind()
+        if (reader := self._reader) is None:
+            return _TICK_S
+        if self._leftovers is not None and not self._leftovers.gone:
+            await self._leftovers.remove_some()
+            return 0.0
+        await reader.look_behind()
         return _TICK_S
-
-    async def _remove_what_was_acknowledged_before(self, share: Share) -> None:
-        """What a relay in wal mode had sent and kept is removed, by one of the relays."""
 
     async def _tick(self) -> float:
         """What depends on time alone: the end of the lease, gauges, readiness."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from streams.domain.acknowledgement import AcknowledgedPrefix
-from streams.domain.polling import Frontier, RowName, unread
+from streams.domain.polling import Frontier, Round, RowName, Window, unread
 from streams.ports.relay_polling import Page, PollingStore, Share
 
 _REMOVED_AT_ONCE: Final = 5000
@@ -37,6 +37,8 @@ class Reader:
         self._removed: set[RowName] = set()
         self._asking = False
         self._removing = asyncio.Lock()
+        self._window = Window()
+        self._round = Round()
         self._behind_at = clock() + _BEHIND_S
 
     @property
@@ -52,14 +54,17 @@ class Reader:
 
     async def next_page(self) -> Page:
         """The next rows, without those that are in flight."""
-        frontier = self._frontier
+        frontier, began = self._frontier, self._clock()
         after = frontier.cursor
+        end = self._window.end(after, frontier.end)
         self._asking = True
-        page = await self._store.page(
-            self.share, ordinal=self._ordinal + 1, after=after, end=frontier.end
-        )
+        page = await self._store.page(self.share, ordinal=self._ordinal + 1, after=after, end=end)
         self._asking = False
-        frontier.read(after, None if page.complete else page.names[-1][0])
+        if page.rows:
+            self._window = Window()
+        else:
+            self._window.took(self._clock() - began)
+        frontier.read(after, end if page.complete else page.names[-1][0])
         new = [number for number, name in enumerate(page.names) if name not in self._in_flight]
         self._in_flight -= self._removed
         self._removed.clear()
@@ -99,10 +104,13 @@ class Reader:
         if began < self._behind_at:
             return
         known = set(self._in_flight)
+        after, end = self._round.next(self._frontier.cursor)
         found = await self._store.behind(
-            self.share, end=self._frontier.cursor, most=len(known) + _REMOVED_AT_ONCE
+            self.share, after=after, end=end, most=len(known) + _REMOVED_AT_ONCE
         )
         if (number := unread(found, known | self._in_flight)) is not None:
             self._frontier.missed(number)
         now = self._clock()
+        self._round.looked(end)
+        self._round.window.took(now - began)
         self._behind_at = now + max(_BEHIND_S, _BEHIND_SHARE * (now - began))

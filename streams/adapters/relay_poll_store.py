@@ -28,7 +28,6 @@ PLANNER: Final = {
 CONNECTIONS: Final = 5
 PAGE_ROWS: Final = 2000
 PAGE_BYTES: Final = 4 * 1024 * 1024
-_LEFT_PAGE: Final = 5000
 
 
 class RelayPollStore:
@@ -91,7 +90,12 @@ class RelayPollStore:
                 query("reset_relay_checkpoint"),
                 *(self._slot, cluster["system_id"], cluster["timeline"]),
             )
+            left = await connection.fetch(
+                query("read_relay_acknowledged"), cluster["system_id"], cluster["timeline"]
+            )
         await self._drop_slot()
+        for row in left:
+            return Acknowledged(snapshot=row["snapshot"], timeline=row["timeline"])
         return None
 
     async def _drop_slot(self) -> None:
@@ -150,17 +154,19 @@ class RelayPollStore:
             complete=len(rows) < PAGE_ROWS and size < PAGE_BYTES,
         )
 
-    async def behind(self, share: Share, *, end: int, most: int) -> list[RowName]:
+    async def behind(self, share: Share, *, after: int, end: int, most: int) -> list[RowName]:
         rows = await self._database.rows(
             "list_feed_behind",
-            *(end, most, share.shards, list(share.held)),
+            *(after, end, most, share.shards, list(share.held)),
             *_snapshot(share),
         )
         return [(row["seq"], row["id"], row["ts"]) for row in rows]
 
-    async def acknowledged(self, done: Acknowledged, *, after: int) -> list[RowName]:
+    async def acknowledged(
+        self, done: Acknowledged, *, after: int, end: int, most: int
+    ) -> list[RowName]:
         rows = await self._database.rows(
-            "list_feed_acknowledged", after, _LEFT_PAGE, done.snapshot, done.timeline
+            "list_feed_acknowledged", after, end, most, done.snapshot, done.timeline
         )
         return [(row["seq"], row["id"], row["ts"]) for row in rows]
 

@@ -48,14 +48,57 @@ class Frontier:
         self.cursor = min((self.cursor, *ended))
         self.end = end
 
-    def read(self, after: int, last: int | None) -> None:
-        """A page was read from behind `after` to this number; None: to the end. Nothing, if a row was missed meanwhile."""
+    def read(self, after: int, last: int) -> None:
+        """Everything from behind `after` to this number was read. Nothing, if a row was missed meanwhile."""
         if self.cursor == after:
-            self.cursor = self.end if last is None else last
+            self.cursor = last
 
     def missed(self, number: int) -> None:
         """A row of this number was found that has not been read."""
         self.cursor = min(self.cursor, number - 1)
+
+
+class Window:
+    """How many sequence numbers one statement looks at: as many as it passes in a moment, however many rows of them are removed and
+    still kept by an old snapshot."""
+
+    FIRST: Final = 500_000
+    _QUICK_S: Final = 0.05
+    _SLOW_S: Final = 0.5
+    _FACTOR: Final = 4
+    _LEAST: Final = 10_000
+
+    def __init__(self) -> None:
+        self.size = self.FIRST
+
+    def end(self, after: int, end: int) -> int:
+        """The end of the statement that begins behind `after`, at most `end`."""
+        return min(end, after + self.size)
+
+    def took(self, seconds: float) -> None:
+        """A statement that looked at so many took so long."""
+        if seconds < self._QUICK_S:
+            self.size *= self._FACTOR
+        elif seconds > self._SLOW_S:
+            self.size = max(self._LEAST, self.size // self._FACTOR)
+
+
+class Round:
+    """Statements over everything up to a growing end, one after the other, then from the beginning again."""
+
+    def __init__(self) -> None:
+        self.window = Window()
+        self._after = 0
+
+    def next(self, end: int) -> tuple[int, int]:
+        """Behind which number to look, and up to which."""
+        if self._after >= end:
+            self._after = 0
+        return self._after, self.window.end(self._after, end)
+
+    def looked(self, end: int) -> None:
+        """The statement up to this number is done."""
+        self._after = end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

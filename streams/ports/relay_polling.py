@@ -76,11 +76,13 @@ class PollingStore(Announcer, Protocol):
     async def page(self, share: Share, *, ordinal: int, after: int, end: int) -> Page:
         """Rows behind `after` up to `end`, as a transaction of this ordinal that ends there and began with the first row's insert."""
 
-    async def behind(self, share: Share, *, end: int, most: int) -> list[RowName]:
-        """The first rows of the feed up to this number."""
+    async def behind(self, share: Share, *, after: int, end: int, most: int) -> list[RowName]:
+        """The first rows of the feed behind `after` up to `end`."""
 
-    async def acknowledged(self, done: Acknowledged, *, after: int) -> list[RowName]:
-        """Rows that the snapshot sees, a page of them."""
+    async def acknowledged(
+        self, done: Acknowledged, *, after: int, end: int, most: int
+    ) -> list[RowName]:
+        """The first rows there that the snapshot sees."""
 
     async def delete(self, names: Sequence[RowName]) -> None:
         """Returns when they are removed durably."""

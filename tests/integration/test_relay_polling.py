@@ -181,9 +181,9 @@ async def test_a_row_of_another_that_got_the_same_number_is_not_removed(
         await setup.insert(0, 2)
         await setup.execute("UPDATE outbox_feed SET seq = 1")
         share = Share(shards=1, held=[0])
-        first, second = await store.behind(share, end=1, most=10)
+        first, second = await store.behind(share, after=0, end=1, most=10)
         await store.delete([first])
-        assert await store.behind(share, end=1, most=10) == [second]
+        assert await store.behind(share, after=0, end=1, most=10) == [second]
 
 
 async def test_a_page_is_bounded_by_bytes_and_by_shards(setup: PollingSetup) -> None:
@@ -199,7 +199,8 @@ async def test_a_page_is_bounded_by_bytes_and_by_shards(setup: PollingSetup) -> 
         rest = await store.page(whole, ordinal=2, after=page.names[-1][0], end=6)
         assert len(rest.rows) == 3
         parts = [
-            await store.behind(Share(shards=3, held=[shard]), end=6, most=10) for shard in range(3)
+            await store.behind(Share(shards=3, held=[shard]), after=0, end=6, most=10)
+            for shard in range(3)
         ]
         assert sorted(name[0] for part in parts for name in part) == [1, 2, 3, 4, 5, 6]
 

@@ -60,3 +60,25 @@ async def test_rows_that_polling_left_are_sent_by_the_first_relay_in_wal_mode(
         async with streaming(setup.relay()):
             await reader.read(lambda records: len(records) >= 200)
         assert len(await reader.rest()) == 200
+
+
+@pytest.mark.parametrize("history", ["this one", "another one"])
+async def test_what_a_snapshot_sees_is_removed_and_not_sent_unless_it_is_of_another_history(
+    setup: PollingSetup, database: Database, history: str
+) -> None:
+    await migrate(database, salt=SALT, slot=None, polling=True)
+    await setup.insert(0, 12_000, per_commit=3_000)
+    await setup.execute(
+        "INSERT INTO relay_acknowledged (snapshot, system_id, timeline) "
+        "SELECT pg_current_snapshot(), system_identifier::text, $1 FROM pg_control_system()",
+        1 if history == "this one" else 2,
+    )
+    await setup.insert(12_000, 12_100)
+    sent = 100 if history == "this one" else 12_100
+    async with Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader:
+        async with streaming(setup.polling()):
+            await reader.read(lambda records: len(records) >= sent)
+            await eventually(setup.is_empty)
+        assert len(await reader.rest()) == sent
+    remembered = await setup.value("SELECT count(*) FROM relay_acknowledged WHERE timeline = 1")
+    assert remembered == 0

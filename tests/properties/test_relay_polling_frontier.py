@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.domain.polling import Frontier
+from streams.domain.polling import Frontier, Round, Window
 
 # What happens next: a step of a writer, or of the reader.
 WRITERS = 4
@@ -64,7 +64,7 @@ class Reader:
             after, end = self.frontier.cursor, self.frontier.end
             rows = sorted(n for n in self.feed.committed if after < n <= end)[:page]
             self.found.update(rows)
-            self.frontier.read(after, rows[-1] if len(rows) == page else None)
+            self.frontier.read(after, rows[-1] if len(rows) == page else end)
         elif self.end is None:
             self.end = self.feed.sequence
         else:
@@ -98,7 +98,7 @@ def test_a_sequence_that_went_back_is_read_from_its_beginning(ends: list[int]) -
     frontier = Frontier()
     for end in (*ends, 101, 50):
         frontier.looked(end, ())
-        frontier.read(frontier.cursor, None)
+        frontier.read(frontier.cursor, frontier.end)
     frontier.looked(20, ())
     assert (frontier.cursor, frontier.end) == (0, 20)
 
@@ -106,11 +106,11 @@ def test_a_sequence_that_went_back_is_read_from_its_beginning(ends: list[int]) -
 def test_a_writer_that_stays_makes_nothing_be_read_again_until_it_ends() -> None:
     frontier = Frontier()
     frontier.looked(10, ())
-    frontier.read(0, None)
+    frontier.read(0, 10)
     for end in (20, 30, 40):
         frontier.looked(end, {"old"})
         assert frontier.cursor == end - 10
-        frontier.read(frontier.cursor, None)
+        frontier.read(frontier.cursor, frontier.end)
     frontier.looked(50, ())
     assert frontier.cursor == 10
 
@@ -118,9 +118,37 @@ def test_a_writer_that_stays_makes_nothing_be_read_again_until_it_ends() -> None
 def test_a_transaction_that_is_prepared_keeps_its_place_under_its_new_name() -> None:
     frontier = Frontier()
     frontier.looked(10, ())
-    frontier.read(0, None)
+    frontier.read(0, 10)
     for end, writers in ((20, {"3/7"}), (30, {"-1/3"}), (40, {"-1/3"})):
         frontier.looked(end, writers)
-        frontier.read(frontier.cursor, None)
+        frontier.read(frontier.cursor, frontier.end)
     frontier.looked(50, ())
     assert frontier.cursor == 10
+
+
+@given(
+    ends=st.lists(st.integers(0, 3_000_000), min_size=1, max_size=30),
+    took=st.lists(st.sampled_from([0.01, 0.2, 3.0]), min_size=400, max_size=400),
+)
+def test_rounds_of_statements_leave_nothing_out(ends: list[int], took: list[float]) -> None:
+    end, covered, rounds = max(ends), 0, Round()
+    for seconds in took:
+        after, until = rounds.next(end)
+        assert after in (covered, 0)
+        covered = until
+        rounds.looked(until)
+        rounds.window.took(seconds)
+        if covered == end:
+            return
+    raise AssertionError("never came to the end")
+
+
+def test_a_window_over_removed_rows_that_are_kept_becomes_as_small_as_it_is_slow() -> None:
+    window = Window()
+    for _ in range(20):
+        window.took(5.0)
+    assert 0 < window.size < Window.FIRST
+    small = window.size
+    window.took(0.001)
+    assert window.size > small
+    assert window.end(10, 12) == 12
