@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ _FUZZ: Final = Path(__file__).with_name("fuzz.sql")
 # In the environment of a relay: which one it is.
 NAME: Final = "FUZZ_RELAY"
 _END_S: Final = 30.0
+_BEGIN_S: Final = 60.0
 _SETTINGS: Final = {
     "MAILSTREAMS_PARTITIONS": str(PARTITIONS),
     "MAILSTREAMS_POSTGRES_TIMEOUT_S": "5",
@@ -89,7 +91,7 @@ class System:
         return self._pool
 
     async def start(self) -> None:
-        """Both relays are started; they need not stream yet."""
+        """Both relays are started, and one of them has become the one that writes."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.dsn = await asyncio.to_thread(self.stand.servers.postgres.create_database, self.name)
         polling = self._mode == "poll"
@@ -106,6 +108,15 @@ class System:
         await self.pool.execute(_FUZZ.read_text(encoding="utf-8"))
         for relay in RELAYS:
             self.start_relay(relay)
+        await self._until_one_writes()
+
+    async def _until_one_writes(self) -> None:
+        deadline = time.monotonic() + _BEGIN_S
+        while not self._last_open(self.active()):
+            if time.monotonic() > deadline:
+                words = (self.directory / f"{RELAYS[0]}.log").read_text().splitlines()
+                raise NotWorking(f"no relay began to write within {_BEGIN_S:g} s: {words[-1:]}")
+            await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
         """Ends the relays and drops the database; what they wrote down stays."""
