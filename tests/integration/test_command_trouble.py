@@ -8,7 +8,6 @@ import pytest
 
 from streams import cli
 from streams.adapters.postgres import Database
-from tests.command_line import as_process
 from tests.integration.outbox_rows import execute, fetch, make_row
 from tests.integration.test_outbox_commands import Command
 from tests.integration.test_unknown_by_hand import held
@@ -44,14 +43,13 @@ WRITES = [
 
 
 @pytest.mark.parametrize("asked", [*READS, *WRITES], ids=" ".join)
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_a_server_that_is_away_is_one_sentence(asked: tuple[str, ...], form: str) -> None:
+def test_a_server_that_is_away_is_one_sentence(asked: tuple[str, ...]) -> None:
     nowhere = Command("postgresql://x@127.0.0.1:1/x")
-    asked = tuple(SOME if word == "PENDING" else word for word in asked)
-    done = nowhere.run(*asked, *(["--json"] if form == "json" else []))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("mailstreams: PostgreSQL does not answer: ")
-    assert done.stderr.count("\n") == 1
+    for form in ((), ("--json",)) if asked in READS[:2] else ((),):
+        done = nowhere.run(*(SOME if word == "PENDING" else word for word in asked), *form)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("mailstreams: PostgreSQL does not answer: ")
+        assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("asked", [("cancel", SOME), ("ambiguous", "settle", SOME, "--accepted")])
@@ -111,7 +109,7 @@ async def test_a_read_only_database_is_one_sentence_and_nothing_is_done(
     assert [await fetch(database, f"SELECT * FROM {table}") for table in tables] == before
 
 
-@pytest.mark.parametrize("words", ["", "pause", "resume", "dlq"])
+@pytest.mark.parametrize("words", ["", "pause"])
 def test_shells_complete_commands(words: str) -> None:
     """As the script that --install-completion puts in asks for it."""
     script = "import sys; sys.argv[0] = 'mailstreams'; from streams.__main__ import main; main()"
@@ -132,8 +130,6 @@ def test_shells_complete_commands(words: str) -> None:
     expected = {
         "": {"pause", "resume", "status", "trace", "dlq", "reconcile", "erase"},
         "pause": {"list", "account", "lane", "tenant", "sender", "template"},
-        "resume": {"account", "lane", "tenant", "sender", "template"},
-        "dlq": {"list", "show", "redrive"},
     }[words]
     assert expected <= set(done.stdout.split()), done.stderr
 
@@ -151,9 +147,3 @@ def test_every_command_of_an_operator_has_json() -> None:
         elif not command.hidden and "--json" not in {o for p in command.params for o in p.opts}:
             without.append(name.removeprefix("mailstreams "))
     assert set(without) == {*cli.STAGES, "all", "api", "simulator"}
-
-
-def test_help_is_a_process_s_too() -> None:
-    done = as_process("pause", "tenant", "--help", environment={})
-    assert done.returncode == 0
-    assert "--until" in done.stdout
