@@ -111,6 +111,10 @@ class Scene(System):
             cwd=REPOSITORY,
         )
 
+    def lead_to(self, dsn: str) -> None:
+        """By this URL the processes that are started from now on reach the database."""
+        self._environment["MAILSTREAMS_POSTGRES_DSN"] = dsn
+
     def run_around(self) -> None:
         """Every stage but the sender, ready."""
         self.run("around", *AROUND)
