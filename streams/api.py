@@ -30,6 +30,8 @@ HEAD_TIMEOUT_S: Final = 10.0
 # Longer than the proxies that may stand before us: they must not send into a connection that we close.
 IDLE_TIMEOUT_S: Final = 125.0
 PURGE_S: Final = 5.0
+# Of the time for an answer so much is waited for what is under way.
+STOPPING_SHARE: Final = 0.75
 # Half of the pool writes, the rest reads.
 SHARE_OF_WRITERS: Final = 2
 
@@ -75,6 +77,7 @@ class Api:
         self._server: HttpServer | None = None
         writers = max(settings.connections // SHARE_OF_WRITERS, 1)
         turns = Turns(at_once=max(settings.connections - writers, 1), most=settings.most_waiting)
+        self._turns = turns
         self._writer = Writer(store, most=settings.most_waiting, statements=writers)
         self._connections = Connections(
             limit=MAX_CONNECTIONS,
@@ -115,6 +118,7 @@ class Api:
         self._stopping.clear()
         await self._store.start()
         self._writer.open()
+        self._turns.open()
         server = HttpServer(
             self._endpoint.handle,
             host=self._settings.host,
@@ -140,7 +144,8 @@ class Api:
         self._stopping.set()
         self.health.not_ready("endpoint", "it does not listen any more")
         server, self._server = self._server, None
-        closing = [self._writer.close(within_s=self._settings.answer_s)]
+        within_s = self._settings.answer_s * STOPPING_SHARE
+        closing = [self._writer.close(within_s=within_s), self._turns.close(within_s=within_s)]
         if server is not None:
             closing.append(server.stop())
         await asyncio.gather(*closing)

@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+# Of the time for an answer of the API so much is for its statement.
+STATEMENT_SHARE: Final = 0.75
+
+
 def database(
     config: Settings, name: str, server_settings: Mapping[str, str] | None = None
 ) -> Database:
@@ -128,17 +132,11 @@ def _record_sink(config: Settings) -> KafkaBatches:
 
 def api(config: Settings) -> Stage:
     from streams.adapters.accept_store import PostgresAcceptStore, sessions
-    from streams.adapters.postgres import Database
     from streams.api import Api, ApiSettings
 
-    timeout_s = config.api_timeout_s * 0.75
-    pool = Database(
-        config.postgres_dsn,
-        pool_size=config.postgres_pool_size,
-        timeout_s=timeout_s,
-        name="api",
-        server_settings=sessions(timeout_s),
-    )
+    timeout_s = config.api_timeout_s * STATEMENT_SHARE
+    quick = config.model_copy(update={"postgres_timeout_s": timeout_s})
+    pool = database(quick, "api", sessions(timeout_s))
     return Api(ApiSettings.of(config), PostgresAcceptStore(pool))
 
 

@@ -37,8 +37,8 @@ async def api_on(
     )
     given = ApiSettings(salt=SALT, connections=pool_size, **settings)
     stage = Api(given, PostgresAcceptStore(pool))
-    await stage.start()
     try:
+        await stage.start()
         yield stage
     finally:
         await stage.stop()

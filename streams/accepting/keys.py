@@ -53,7 +53,7 @@ class Keys:
     async def _find(self, presented: PresentedKey) -> ApiKey | None:
         known = self._known.get(presented.id)
         if known is None or known.until <= self._clock():
-            task = asyncio.create_task(self._look_up(presented.id))
+            task = asyncio.create_task(self._turns.run(lambda: self._store.find_key(presented.id)))
             task.add_done_callback(_heard)
             known = self._known[presented.id] = _Known(self._clock() + REMEMBERED_S, task)
             self._known.move_to_end(presented.id)
@@ -67,10 +67,6 @@ class Keys:
             raise
         now = datetime.now(UTC)
         return key if key is not None and key.is_good(presented, now=now) else None
-
-    async def _look_up(self, key_id: str) -> ApiKey | None:
-        async with self._turns.turn():
-            return await self._store.find_key(key_id)
 
 
 def _heard(task: "asyncio.Task[ApiKey | None]") -> None:

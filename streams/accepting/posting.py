@@ -116,10 +116,10 @@ class Posting:
         """A body that has faults now may have had none when it was posted first: times pass."""
         if call.idempotency_key is None:
             return None
-        async with self._turns.turn():
-            found = await self._store.replay(
-                call.key.tenant, call.idempotency_key, test=call.key.test
-            )
+        idempotency_key = call.idempotency_key
+        found = await self._turns.run(
+            lambda: self._store.replay(call.key.tenant, idempotency_key, test=call.key.test)
+        )
         if found is None:
             return None
         if found[0] != body_digest:

@@ -27,8 +27,7 @@ class Reading:
 
     async def get(self, call: Call) -> Answer:
         """One message with its events."""
-        async with self._turns.turn():
-            row = await self._store.read(call.key.tenant, _id(call))
+        row = await self._turns.run(lambda: self._store.read(call.key.tenant, _id(call)))
         if row is None:
             raise _absent()
         return Answer(body=_email(row) | {"events": row["events"]})
@@ -45,8 +44,7 @@ class Reading:
             recipient=None if query.to is None else recipient_key(query.to, self._salt),
             limit=query.limit,
         )
-        async with self._turns.turn():
-            rows, following = await self._store.page(which)
+        rows, following = await self._turns.run(lambda: self._store.page(which))
         data = [_email(row) for row in rows]
         return Answer(body={"data": data, "next_cursor": _text(following)})
 
@@ -54,10 +52,11 @@ class Reading:
         """A message that is not sent yet ends as cancelled."""
         call.change()
         posted = call.posted(PostedCancel)
-        async with self._turns.turn():
-            outcome = await self._store.cancel(
+        outcome = await self._turns.run(
+            lambda: self._store.cancel(
                 call.key.tenant, _id(call), by_whom=call.by_whom, why=posted.reason
             )
+        )
         if outcome != "cancelled":
             raise _not_done(outcome)
         return Answer(body={"id": str(call.id), "state": "cancelled"})
@@ -67,10 +66,11 @@ class Reading:
         call.change()
         posted = call.posted(PostedReschedule)
         try:
-            async with self._turns.turn():
-                outcome = await self._store.reschedule(
+            outcome = await self._turns.run(
+                lambda: self._store.reschedule(
                     call.key.tenant, _id(call), posted.send_after, by_whom=call.by_whom
                 )
+            )
         except BadMessage as error:
             raise Refused(invalid([Fault("/send_after", str(error))])) from error
         if outcome != "rescheduled":

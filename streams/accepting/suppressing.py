@@ -26,10 +26,11 @@ class Suppressing:
         query = call.query
         assert isinstance(query, SuppressionQuery)  # noqa: S101 the route's table says so
         key = None if query.address is None else recipient_key(query.address, self._salt)
-        async with self._turns.turn():
-            rows = await self._store.suppressions(
+        rows = await self._turns.run(
+            lambda: self._store.suppressions(
                 call.key.tenant, key=key, after=query.cursor or "", limit=query.limit
             )
+        )
         following = rows[-1]["recipient_key"] if key is None and len(rows) >= query.limit else None
         return Answer(body={"data": [_shown(row) for row in rows], "next_cursor": following})
 
@@ -43,8 +44,8 @@ class Suppressing:
                 invalid([Fault("/expires_at", "it is over already: choose a later time")])
             )
         key = recipient_key(posted.address, self._salt)
-        async with self._turns.turn():
-            outcome = await self._store.suppress(
+        outcome = await self._turns.run(
+            lambda: self._store.suppress(
                 call.key.tenant,
                 key,
                 lane=posted.lane,
@@ -52,6 +53,7 @@ class Suppressing:
                 why=posted.why,
                 lasting=lasting,
             )
+        )
         status = 201 if outcome == "added" else 200
         return Answer(status=status, body={"recipient_key": key, "outcome": outcome})
 
@@ -60,11 +62,14 @@ class Suppressing:
         call.change()
         posted = call.posted(PostedLift)
         who = Recipient(recipient_key(posted.address, self._salt), posted.address)
-        async with self._turns.turn():
-            lifted = await self._store.lift(
+        lifted = await self._turns.run(
+            lambda: self._store.lift(
                 call.key.tenant, who, lane=posted.lane, by_whom=call.by_whom, why=posted.why
             )
-            left = await self._store.suppressions(call.key.tenant, key=who.key, after="", limit=100)
+        )
+        left = await self._turns.run(
+            lambda: self._store.suppressions(call.key.tenant, key=who.key, after="", limit=100)
+        )
         kept = [{"lane": row["lane"], "reason": row["reason"]} for row in lifted]
         body = {"recipient_key": who.key, "lifted": kept, "left": [_shown(row) for row in left]}
         return Answer(body=body)

@@ -18,17 +18,14 @@ from streams.ports.accepting import Accepted, AcceptRequest, Decision, EmailFilt
 
 # No request waits longer for the row of another: a dedup key that an open transaction has inserted, say.
 LOCK_TIMEOUT_S: Final = 2.0
+CLOSING_S: Final = 2.0
 IDEMPOTENCY_KEPT: Final = timedelta(hours=24)
 PURGED_AT_ONCE: Final = 5000
 # Of the newest messages of a tenant so many are looked at for one page.
 LOOKED_AT: Final = 5000
-# The server has answered that it undid the statement, because of one of its requests.
-_UNDONE: Final = (
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.DataError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.DeadlockDetectedError,
-)
+# The server has answered that it undid the statement, because of what one of its requests holds or waits for.
+_FAULTY: Final = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
+_IN_THE_WAY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 
 def sessions(timeout_s: float) -> dict[str, str]:
@@ -49,7 +46,8 @@ class PostgresAcceptStore:
         await self._database.start()
 
     async def stop(self) -> None:
-        await self._database.stop()
+        """When nothing is under way any more: then it takes a moment, or the server does not answer."""
+        await self._database.stop(within_s=CLOSING_S)
 
     async def find_key(self, key_id: str) -> ApiKey | None:
         rows = await self._database.rows("read_api_key", key_id)
@@ -75,18 +73,21 @@ class PostgresAcceptStore:
         self, requests: Sequence[AcceptRequest]
     ) -> list[Accepted | Exception] | asyncpg.PostgresError:
         """The answers, or why the server undid all of them."""
-        async with self._database.connection() as connection:
-            try:
-                rows = await connection.fetch(
-                    query("accept_emails"),
-                    [r.tenant for r in requests],
-                    [r.test for r in requests],
-                    [r.idempotency_key for r in requests],
-                    [r.digest for r in requests],
-                    [orjson.dumps(r.rows).decode() for r in requests],
-                )
-            except _UNDONE as error:
-                return error
+        try:
+            rows = await self._database.rows(
+                "accept_emails",
+                [r.tenant for r in requests],
+                [r.test for r in requests],
+                [r.idempotency_key for r in requests],
+                [r.digest for r in requests],
+                [orjson.dumps(r.rows).decode() for r in requests],
+            )
+        except _FAULTY as error:
+            return error
+        except Unavailable as error:
+            if isinstance(error.__cause__, _IN_THE_WAY):
+                return error.__cause__
+            raise
         return [_accepted(orjson.loads(row["answer"])) for row in rows]
 
     async def replay(self, tenant: str, key: str, *, test: bool) -> tuple[bytes, Accepted] | None:
@@ -193,7 +194,7 @@ def _accepted(answer: Row) -> Accepted:
 
 def _why(error: asyncpg.PostgresError) -> Exception:
     """Of one request alone: its fault, or somebody in its way. The row, which PostgreSQL may quote, is not repeated."""
-    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError):
+    if isinstance(error, _IN_THE_WAY):
         return Unavailable("PostgreSQL: another transaction has inserted the same key")
     name = getattr(error, "constraint_name", None)
     if isinstance(error, asyncpg.CheckViolationError) and name:

@@ -120,7 +120,7 @@ class Database:
                 timeout=self._timeout_s,
                 command_timeout=self._timeout_s,
                 reset=_leave_as_it_is,
-                init=self._begin_session,
+                init=self._begin,
                 statement_cache_size=0 if self._pooler == "transaction" else 100,
                 server_settings={
                     "application_name": f"mailstreams {self._name}",
@@ -129,6 +129,14 @@ class Database:
                     **(self._settings if self._pooler == "none" else {}),
                 },
             )
+
+    async def _begin(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        try:
+            await self._begin_session(connection)
+        except BaseException:
+            # asyncpg would ask the server first, and whoever gives that up too leaves an open connection behind.
+            connection.terminate()
+            raise
 
     async def _begin_session(self, connection: Connection) -> None:
         match self._pooler:
@@ -142,13 +150,14 @@ class Database:
             case "transaction":
                 pass
 
-    async def stop(self) -> None:
+    async def stop(self, *, within_s: float | None = None) -> None:
+        """Closes every connection, and breaks off what is not closed within so long (the bound of a statement by default)."""
         async with self._changing:
             pool, self._pool = self._pool, None
             if pool is None:
                 return
             try:
-                await asyncio.wait_for(pool.close(), self._timeout_s)
+                await asyncio.wait_for(pool.close(), within_s or self._timeout_s)
             except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 pool.terminate()
 
