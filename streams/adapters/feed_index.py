@@ -20,6 +20,15 @@ _PAUSE_S: Final = 0.3
 
 async def make_feed_index(database: Database) -> bool:
     """Makes what of it is missing, partition by partition; whether anything was. Partitions made later get it by themselves."""
+    made = await _build(database)
+    if not await database.value("find_valid_feed_index"):
+        # Two migrations at once can leave a part that is attached before it is built, which cannot be mended alone.
+        await _at_a_quiet_moment(database, "DROP INDEX IF EXISTS outbox_feed_seq_idx")
+        made = await _build(database)
+    return made
+
+
+async def _build(database: Database) -> bool:
     made = False
     if not await database.value("find_feed_index"):
         # Of the parent alone: nothing is read, and new partitions have it from now on.

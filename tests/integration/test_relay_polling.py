@@ -244,6 +244,25 @@ async def test_the_two_modes_refuse_to_be_at_work_together(setup: PollingSetup) 
         await polling.stop()
 
 
+@pytest.mark.parametrize("attached", [False, True])
+async def test_an_index_whose_making_was_broken_off_is_made_anew(
+    setup: PollingSetup, attached: bool
+) -> None:
+    part = "(SELECT 'outbox_feed_default'::regclass)"
+    index = f"(SELECT indexrelid FROM pg_index WHERE indrelid = {part})"
+    parent = "'outbox_feed_seq_idx'::regclass"
+    if not attached:
+        # As CREATE INDEX CONCURRENTLY leaves it: of the partition alone, and of no use.
+        await setup.execute("DROP INDEX outbox_feed_seq_idx")
+        await setup.execute("CREATE INDEX outbox_feed_default_seq_idx ON outbox_feed_default (seq)")
+    await setup.execute(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = {index}")
+    if attached:
+        await setup.execute(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = {parent}")
+    await setup.make_index()
+    assert await setup.value(f"SELECT indisvalid FROM pg_index WHERE indexrelid = {parent}")
+    assert await setup.value(f"SELECT indisvalid FROM pg_index WHERE indexrelid = {index}")
+
+
 async def test_migrate_in_wal_mode_drops_the_index_once_no_relay_polls(
     setup: PollingSetup, database: Database
 ) -> None:
