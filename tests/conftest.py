@@ -34,6 +34,7 @@ LONGEST: Final = (
     "cases/test_sns_http.py",
     "cases/test_ses_event.py",
     "acceptance/test_crash.py",
+    "acceptance/test_relay_fuzz.py",
     "integration/test_sender_journal.py",
     "acceptance/test_benchmarks.py",
     "integration/test_scheduler_duties.py",
