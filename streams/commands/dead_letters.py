@@ -1,5 +1,6 @@
 """`mailstreams dlq`: what failed for good, why, and how it is sent again."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
@@ -27,7 +28,7 @@ from streams.commands.operating import (
     tell_rest,
 )
 from streams.commands.running import Json, run_async
-from streams.commands.showing import Steps, progress
+from streams.commands.showing import Steps, progress, show_table
 from streams.domain.by_hand import Decision, LetterFilter, Page, Redrive, Redriving
 from streams.domain.errors import Misconfigured
 from streams.domain.topics import Lane
@@ -75,11 +76,12 @@ def list_(
     async def work() -> None:
         async with admin("dlq") as (store, _):
             rows = await store.dead_letter_groups(which, limit=limit)
-        lines = [
-            f"{r['rows']:>8}  {r['class']:<20}  {r['oldest']:%Y-%m-%dT%H:%M:%SZ} to {r['newest']:%Y-%m-%dT%H:%M:%SZ}  {r['tenants']} tenants  {r['reason']}"
-            for r in rows
-        ]
-        tell({"groups": rows}, lines, as_json=as_json)
+        _show(
+            {"groups": rows},
+            ("rows", "class", "tenants", "oldest", "newest", "reason"),
+            rows,
+            as_json,
+        )
         tell_rest(None, nothing=not rows, as_json=as_json)
 
     run_async(work)
@@ -106,11 +108,19 @@ def show(
         if ids and not rows:
             raise Ending(Code.UNKNOWN, _UNKNOWN)
         following = rows[-1]["id"] if len(rows) == limit else None
-        lines = [
-            f"{r['outbox_id']}  {r['created']:%Y-%m-%dT%H:%M:%SZ}  {r['tenant']:<12}  {r['lane']:<13}  {r['class']:<20}  {r['state'] or 'purged'}, {r['attempts']} attempts, redriven {r['redrives']} times  {r['reason']}"
-            for r in rows
-        ]
-        tell({"dead_letters": rows, "next": following}, lines, as_json=as_json)
+        names = (
+            "outbox_id",
+            "created",
+            "tenant",
+            "lane",
+            "class",
+            "state",
+            "attempts",
+            "redrives",
+            "reason",
+        )
+        told = [row | {"state": row["state"] or "gone"} for row in rows]
+        _show({"dead_letters": rows, "next": following}, names, told, as_json)
         tell_rest(following, nothing=not rows, as_json=as_json)
 
     run_async(work)
@@ -181,6 +191,13 @@ def redrive(
             raise typer.Exit(Code.NOTHING)
 
     run_async(work)
+
+
+def _show(document: Row, names: Sequence[str], rows: Sequence[Row], as_json: bool) -> None:
+    if as_json:
+        tell(document, (), as_json=True)
+    elif rows:
+        show_table(names, [[row[name] for name in names] for row in rows])
 
 
 async def _redrive(
