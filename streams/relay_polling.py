@@ -289,8 +289,10 @@ class RelayPolling:
         """What depends on time alone: the end of the lease, gauges, readiness."""
         reader, now = self._reader, time.monotonic()
         if reader is not None and self._shards.lapsed:
+            why = "the lease of the shards has run out before PostgreSQL renewed it"
+            self.health.not_ready("shards", why)
             await self._close_sink()
-            self._fail(Unavailable("the lease of the shards has run out"))
+            self._fail(Unavailable(why))
         metrics.RELAY_IN_FLIGHT_ROWS.set(self._sink.rows_in_flight)
         metrics.RELAY_IN_FLIGHT_BYTES.set(self._sink.bytes_in_flight)
         oldest = None if reader is None else reader.prefix.oldest_committed_at()

@@ -230,6 +230,24 @@ async def test_relays_with_another_number_of_shards_are_refused_while_some_are_h
         assert await setup.value("SELECT count(*) FROM relay_shard") == 3
 
 
+async def test_a_clock_that_was_set_back_does_not_keep_shards_from_the_living(
+    setup: PollingSetup,
+) -> None:
+    """What a relay left that died an hour later by the clock of then."""
+    shared = replace(setup, shards=2)
+    async with streaming(shared.polling()):
+        pass
+    await setup.execute(
+        "UPDATE relay_shard SET holder = gen_random_uuid(), expires = clock_timestamp() + interval '1 hour'"
+    )
+    await setup.execute(
+        "INSERT INTO relay_poller VALUES (gen_random_uuid(), clock_timestamp() + interval '1 hour')"
+    )
+    held = "SELECT count(*) FROM relay_shard WHERE expires < clock_timestamp() + interval '9 s'"
+    async with streaming(shared.polling()):
+        assert await setup.value(held) == 2
+
+
 async def test_the_two_modes_refuse_to_be_at_work_together(setup: PollingSetup) -> None:
     await setup.make_slot()
     async with streaming(setup.polling()):
