@@ -32,6 +32,7 @@ class State:
     cuts: int = 0
     seconds: float = 0.0
     oldest_duplicate_s: float = 0.0
+    oldest_recovered_s: float = 0.0
     numbers: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
@@ -44,6 +45,7 @@ class State:
         self.cuts += done.cuts
         self.seconds += done.seconds
         self.oldest_duplicate_s = max(self.oldest_duplicate_s, done.verdict.oldest_duplicate_s)
+        self.oldest_recovered_s = max(self.oldest_recovered_s, done.verdict.oldest_recovered_s)
         self.numbers.update(done.verdict.numbers)
         self.counts.update(done.counts)
         self.points.update(done.points)
@@ -62,6 +64,7 @@ class State:
             "duplicates": self.numbers["duplicates"],
             "duplicates_of_recoveries": self.numbers["duplicates_of_recoveries"],
             "oldest_duplicate_ms": _ms(self.oldest_duplicate_s),
+            "oldest_recovered_ms": _ms(self.oldest_recovered_s),
             "recoveries": self.numbers["recoveries"],
             "given_up_suppressions": self.numbers["given_up_suppressions"],
             "healed_by_reader": self.numbers["healed_by_reader"],

@@ -65,12 +65,14 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """All repetitions, and of which kind. oldest: the largest time from an earlier copy to its disturbance, recoveries left out."""
+    """All repetitions, and of which kind. oldest: the largest time from an earlier copy to its disturbance, recoveries left out;
+    of those it is the time to the recovery."""
 
     all: int
     of_recoveries: int
     beyond: Sequence[Beyond]
     oldest: float
+    oldest_of_recoveries: float
 
 
 def judge_repeats(
@@ -91,16 +93,23 @@ def judge_repeats(
         for earlier, later in pairwise(sorted(found))
     ]
     explainer = _Explainer(sorted(sessions, key=lambda s: s.at), closed, disturbances)
-    of_recoveries, oldest, beyond = 0, 0.0, []
+    of_recoveries, oldest_of_recoveries, oldest, beyond = 0, 0.0, 0.0, []
     for repeat in repeats:
         if explainer.recovered(repeat):
             of_recoveries += 1
+            oldest_of_recoveries = max(oldest_of_recoveries, repeat.later - repeat.earlier)
             continue
         age, words = explainer.age(repeat)
         oldest = max(oldest, age)
         if age > bound_s + _ROUNDED_S:
             beyond.append(Beyond(repeat, words, age))
-    return Repeats(all=len(repeats), of_recoveries=of_recoveries, beyond=beyond, oldest=oldest)
+    return Repeats(
+        all=len(repeats),
+        of_recoveries=of_recoveries,
+        beyond=beyond,
+        oldest=oldest,
+        oldest_of_recoveries=oldest_of_recoveries,
+    )
 
 
 class _Explainer:

@@ -52,7 +52,8 @@ def campaign_part(state: State, goal: Goal) -> str:
             [(name, numbers[name], words) for name, words in _MEANING.items()],
         ),
         (
-            f"Duplicates: {numbers['duplicates']:,}, of which {numbers['duplicates_of_recoveries']:,} came of {numbers['recoveries']:,} recoveries of a lost slot; "
+            f"Duplicates: {numbers['duplicates']:,}, of which {numbers['duplicates_of_recoveries']:,} came of {numbers['recoveries']:,} recoveries of a lost slot "
+            f"(first sent up to {state.oldest_recovered_s:.1f} s before); "
             f"of the others the oldest was first sent {state.oldest_duplicate_s * 1000:.0f} ms before its disturbance. A relay became the one that writes "
             f"{numbers['sessions']:,} times. {numbers['rolled_back_rows']:,} rows were rolled back. Producers were given up with "
             f"{numbers['given_up_suppressions']:,} suppressions on their way; in {numbers['healed_by_reader']:,} cases the relay that knew of it was dead, "

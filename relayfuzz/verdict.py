@@ -75,6 +75,7 @@ class Verdict:
     offences: Sequence[Offence]
     numbers: Counter[str]
     oldest_duplicate_s: float
+    oldest_recovered_s: float
 
     @property
     def holds(self) -> bool:
@@ -102,6 +103,7 @@ def judge(evidence: Evidence) -> Verdict:
         offences=offences,
         numbers=Counter({**dict.fromkeys(ZERO, 0), **kinds, **_counts(evidence, repeats)}),
         oldest_duplicate_s=repeats.oldest,
+        oldest_recovered_s=repeats.oldest_of_recoveries,
     )
 
 
