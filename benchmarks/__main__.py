@@ -7,11 +7,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import devservers
-from benchmarks import claims, events, polling, relay, rolling_restart, suppression_table, takeover
+from benchmarks import (
+    api,
+    claims,
+    events,
+    polling,
+    relay,
+    rolling_restart,
+    suppression_table,
+    takeover,
+)
 
 BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     events.NAME: events.run,
     claims.NAME: claims.run,
+    api.NAME: api.run,
     relay.NAME: relay.run,
     polling.NAME: polling.run,
     rolling_restart.NAME: rolling_restart.run,
