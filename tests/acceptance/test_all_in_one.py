@@ -1,5 +1,6 @@
 """Every stage in one process, and each drains on SIGTERM."""
 
+import json
 from collections.abc import Iterator
 
 import psycopg
@@ -8,6 +9,7 @@ import pytest
 import devservers
 from demo.system import System, get
 from tests.acceptance.conftest import enqueue, system_on, until_state
+from tests.command_line import mailstreams
 
 pytestmark = pytest.mark.servers
 
@@ -38,6 +40,19 @@ def test_metrics_of_all_stages_stand_on_one_page(one_process: System) -> None:
     body = get(one_process.url("all", "/metrics"))[1].decode()
     for stage in ("relay", "sender", "events", "recipients", "scheduler"):
         assert f"mailstreams_{stage}_" in body
+
+
+def test_a_running_system_is_healthy_and_tells_of_its_messages(one_process: System) -> None:
+    environment = one_process._environment
+    one_process.wait_for(
+        lambda: mailstreams("status", environment=environment).returncode == 0, "health"
+    )
+    found = mailstreams("trace", "complains@example.com", "--json", environment=environment)
+    assert found.returncode == 4
+    ids = [message["id"] for message in json.loads(found.stdout)["messages"]]
+    story = mailstreams("trace", ids[-1], environment=environment).stdout
+    for step in ("committed", "attempt 1 accepted", "event complained", "suppression  "):
+        assert step in story
 
 
 def test_sigterm_drains_what_is_under_way(one_process: System) -> None:
