@@ -54,6 +54,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--mode", choices=("wal", "poll"), default="wal", help="how the relay reads the feed")
     add("--resume", type=Path, metavar="FOLDER", help="keeps the counts there, and adds to them")
     add("--round", type=int, metavar="N", help="this round of the seed alone, at full size")
+    add("--replay", type=Path, metavar="FILE", help="one round as the file says")
     add("--report", action="store_true", help="writes its parts of docs/proof.md")
     add(
         "--bound-ms",
@@ -84,7 +85,9 @@ class Runner:
         done = await rounds.run(self._stand, chosen, name=name, bound_s=self._bound_s)
         directory = self._stand.directory / name
         if not done.holds and chosen.mutation is None:
-            print(f"evidence and stories: {keep(done, directory)}")
+            kept = keep(done, directory)
+            print(f"evidence and stories: {kept}")
+            print(f"python -m relayfuzz --replay {kept / 'plan.json'}")
         shutil.rmtree(directory, ignore_errors=True)
         return done
 
@@ -95,7 +98,8 @@ async def _run(options: argparse.Namespace, scratch: Path) -> int:
         raise NotWorking(f"there is no mutation {min(unknown)!r}: {', '.join(MUTATIONS)}")
     state = _state(options)
     goal = Goal(kills=options.kills, minutes=options.minutes, mode=options.mode)
-    if not names and options.round is None and goal.reached(state):
+    alone = options.round is not None or options.replay is not None
+    if not names and not alone and goal.reached(state):
         print(json.dumps(state.last_line))
         return 0 if state.holds else 1
     print("starting PostgreSQL and Kafka", flush=True)
@@ -106,7 +110,7 @@ async def _run(options: argparse.Namespace, scratch: Path) -> int:
             runner = Runner(stand, bound_s=options.bound_ms / 1000)
             if names:
                 return await _mutations(options, runner, names)
-            if options.round is not None:
+            if alone:
                 return await _one(options, runner)
             return await _campaign(options, runner, state, goal)
         finally:
@@ -123,14 +127,17 @@ async def _campaign(options: argparse.Namespace, runner: Runner, state: State, g
 
 
 async def _one(options: argparse.Namespace, runner: Runner) -> int:
-    chosen = plan(
-        options.seed,
-        options.round,
-        disturbances=ROUND_DISTURBANCES,
-        lasting_s=ROUND_S,
-        mode=options.mode,
-    )
-    state = State(seed=options.seed)
+    if options.replay is not None:
+        chosen = Plan.read(options.replay)
+    else:
+        chosen = plan(
+            options.seed,
+            options.round,
+            disturbances=ROUND_DISTURBANCES,
+            lasting_s=ROUND_S,
+            mode=options.mode,
+        )
+    state = State(seed=chosen.seed)
     done = await runner(chosen)
     state.add(done, commit_of_code())
     _told(done)

@@ -1,9 +1,11 @@
 """What a round is to be, from a seed alone: disturbances with their moments, and the shape of the load."""
 
+import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, Self
 
 from crash.traps import POINTS
 
@@ -91,6 +93,17 @@ class Plan:
     mutation: str | None = None
     # Until what a producer that was given up left behind is put into the feed again, and a little.
     heal_always: bool = False
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        load = found.pop("load")
+        load["sizes"] = tuple(load["sizes"])
+        disturbances = tuple(Disturbance(**d) for d in found.pop("disturbances"))
+        return cls(load=Load(**load), disturbances=disturbances, **found)
 
 
 def plan(seed: int, number: int, *, disturbances: int, lasting_s: float, mode: str = "wal") -> Plan:

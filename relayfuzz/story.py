@@ -1,10 +1,8 @@
 """The evidence of a round that broke a promise, kept where nothing removes it, and its story by time."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,7 +17,7 @@ def keep(done: Round, directory: Path) -> Path:
     """Logs, journals, plan, disturbances, all records and rows, and the story of each offence."""
     kept = Path(tempfile.mkdtemp(prefix="mailstreams-relayfuzz-evidence-"))
     shutil.copytree(directory, kept / "relays")
-    (kept / "plan.json").write_text(json.dumps(asdict(done.plan), indent=1), encoding="utf-8")
+    done.plan.write(kept / "plan.json")
     (kept / "disturbances.log").write_text("\n".join(done.log) + "\n", encoding="utf-8")
     evidence = done.evidence
     (kept / "records.txt").write_text("\n".join(map(str, evidence.copies)), encoding="utf-8")

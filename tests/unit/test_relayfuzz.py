@@ -12,7 +12,7 @@ from relayfuzz.campaign import Goal, State
 from relayfuzz.disturbing import Done
 from relayfuzz.load import Known
 from relayfuzz.mutations import MUTATIONS, plan_for
-from relayfuzz.plan import plan
+from relayfuzz.plan import Plan, plan
 from relayfuzz.reading import SUPPRESSIONS, Copy
 from relayfuzz.repeats import Closed, Session, judge_repeats
 from relayfuzz.verdict import Evidence, Written, judge
@@ -186,6 +186,12 @@ def test_a_round_follows_from_its_seed_and_number() -> None:
     assert first == again
     assert first != plan(5, 4, disturbances=30, lasting_s=40)
     assert plan_for("no-replay", seed=1, number=0) == plan_for("no-replay", seed=1, number=0)
+
+
+def test_a_plan_survives_its_file(tmp_path: Path) -> None:
+    chosen = plan(5, 3, disturbances=30, lasting_s=40, mode="poll")
+    chosen.write(tmp_path / "plan.json")
+    assert Plan.read(tmp_path / "plan.json") == chosen
 
 
 def test_every_mutation_disturbs() -> None:
