@@ -18,9 +18,15 @@ def processes(servers: Servers) -> Sequence[ProcessSpec]:
     """What the supervisor keeps running beside the servers."""
     ports = Ports(STATE_DIRECTORY / "ports")
     simulator, sns = ports.claim(server="the simulator"), ports.claim(server="events")
-    http = {stage: ports.claim(server=stage) for stage in STAGES}
+    api = ports.claim(server="the accept API")
+    http = {stage: ports.claim(server=stage) for stage in (*STAGES, "api")}
     url = f"http://127.0.0.1:{simulator}"
     environment = stage_environment() | provider_environment(url, sns)
+    environment |= {"MAILSTREAMS_API_PORT": str(api)}
+    takes = {
+        "events": f", takes notifications at {sns_endpoint(sns)}",
+        "api": f", takes e-mails at http://127.0.0.1:{api}/v1/emails",
+    }
     journal = {"MAILSTREAMS_SENDER_JOURNAL": str(STATE_DIRECTORY / "sender.journal")}
     _migrate(servers, environment)
     specs = [
@@ -42,8 +48,7 @@ def processes(servers: Servers) -> Sequence[ProcessSpec]:
                 env=environment | journal | {"MAILSTREAMS_HTTP_PORT": str(port)},
                 is_ready=_answers(f"http://127.0.0.1:{port}/health/ready"),
                 grace=35.0,
-                address=f"http://127.0.0.1:{port}/metrics"
-                + (f", takes notifications at {sns_endpoint(sns)}" if stage == "events" else ""),
+                address=f"http://127.0.0.1:{port}/metrics" + takes.get(stage, ""),
             )
         )
     # The scheduler reads the account's rate, without which no sender is ready.

@@ -8,7 +8,7 @@ named AS MATERIALIZED (
   UNION ALL SELECT b.address, b.key FROM email AS o, unnest(o.bcc, o.bcc_keys) AS b (address, key)
 ),
 story AS (
-  SELECT o.created AS at, 1 AS step, 'accepted-by-us' AS event, NULL::text AS recipient, NULL::text AS reason FROM email AS o
+  SELECT o.created AS at, 1 AS step, 'committed' AS event, NULL::text AS recipient, NULL::text AS reason FROM email AS o
   UNION ALL
   SELECT a.finished, 2, 'attempt-' || a.outcome, NULL, a.reason FROM email AS o JOIN email_attempt AS a ON a.outbox_id = o.id
   UNION ALL

@@ -58,7 +58,7 @@ async def test_a_message_is_told_with_its_events(shop: Client, database: Databas
     assert status == 200
     assert (body["from"], body["to"], body["cc"]) == ("Shop <shop@example.com>", "ann@example.com", ["bob@example.com"])  # fmt: skip
     assert (body["state"], body["subject"], body["tags"]) == ("pending", "Your order 1042", {"kind": "order"})  # fmt: skip
-    assert [event["event"] for event in body["events"]] == ["accepted-by-us", "attempt-accepted", "bounced"]  # fmt: skip
+    assert [event["event"] for event in body["events"]] == ["committed", "attempt-accepted", "bounced"]  # fmt: skip
     assert body["events"][2]["recipient"] == "bob@example.com"
     assert body["events"][2]["reason"] == "mailbox-unknown"
 
