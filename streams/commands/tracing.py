@@ -1,6 +1,8 @@
 """`mailstreams trace`: the whole story of one message, by whatever somebody has of it."""
 
-from typing import TYPE_CHECKING, Annotated
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 import typer
@@ -11,7 +13,7 @@ from streams.commands.running import Json, run_async
 from streams.commands.showing import plain, show_table
 from streams.domain.addresses import recipient_key
 from streams.domain.asking import Asked, asked
-from streams.domain.errors import Misconfigured
+from streams.domain.errors import MailstreamsError, Misconfigured
 from streams.domain.partitioner import partition_of
 from streams.domain.topics import Lane, Topics
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from streams.domain.addresses import RecipientKey
     from streams.domain.by_hand import Decision
     from streams.runtime.settings import Settings
+
+# The longest that a topic is read for the sake of one message.
+LOOK_S: Final = 10.0
 
 
 def trace(
@@ -38,6 +43,10 @@ def trace(
     show_addresses: Annotated[
         bool,
         typer.Option("--show-addresses", help="Addresses in full; needs --by and --reason."),
+    ] = False,
+    positions: Annotated[
+        bool,
+        typer.Option("--positions", help="Look the pointers up in Kafka too, for 10 s at most."),
     ] = False,
     by: Annotated[str, typer.Option("--by", help="Who looks.")] = "",
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the audit log.")] = "",
@@ -63,7 +72,10 @@ def trace(
                 raise Ending(Code.UNKNOWN, "there is no message of this id, recipient or dedup key")
             if len(found) > 1:
                 _list(found, limit, as_json=as_json)
-            await _story(stories, found[0], config, shown_to, as_json=as_json)
+            lines = await _story(stories, found[0], config, shown_to)
+            if positions:
+                lines += await _positions(found[0], config)
+        _tell(found[0], lines, as_json=as_json)
 
     run_async(work)
 
@@ -85,18 +97,17 @@ def _list(found: list[Row], limit: int, *, as_json: bool) -> None:
 
 
 async def _story(
-    stories: "MessageStories",
-    row: Row,
-    config: "Settings",
-    shown_to: "Decision | None",
-    *,
-    as_json: bool,
-) -> None:
+    stories: "MessageStories", row: Row, config: "Settings", shown_to: "Decision | None"
+) -> list[Row]:
     lines = await stories.story(UUID(row["id"]), shown_to)
     for place, line in enumerate(lines):
         if line["what"] == "committed":
             lines.insert(place + 1, {"at": line["at"]} | _pointer(row, config))
             break
+    return lines
+
+
+def _tell(row: Row, lines: list[Row], *, as_json: bool) -> None:
     texts = [
         f"{plain(line['at']):<27}  {line['what']:<22}  {plain(line['detail'] or '')}"
         for line in lines
@@ -104,9 +115,45 @@ async def _story(
     tell({"outbox_id": row["id"], "is_its": row["is_its"], "story": lines}, texts, as_json=as_json)
 
 
+def _place(row: Row, config: "Settings") -> tuple[str, int]:
+    topic = Topics(prefix=config.topic_prefix).outbox(Lane(row["lane"]))
+    return topic, partition_of(row["recipient_key"].encode(), config.partitions)
+
+
+async def _positions(row: Row, config: "Settings") -> list[Row]:
+    """One line a pointer that is found in the topic; what keeps Kafka from telling is a line too."""
+    from aiokafka import TopicPartition
+
+    from streams.adapters.pointer_positions import PointerPositions, Sought
+
+    if row["lane"] is None:
+        return []
+    group = f"{config.topic_prefix}sender"
+    place = TopicPartition(*_place(row, config))
+    sought = Sought(place, UUID(row["id"]), row["created"], group)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        kafka = PointerPositions(config.kafka_bootstrap_servers)
+        found = await kafka.find(sought, seconds=LOOK_S)
+    except MailstreamsError as error:
+        return [{"at": None, "what": "in the topic", "detail": str(error)}]
+    lines = [
+        {
+            "at": f"{datetime.fromtimestamp(one.written, UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+            "what": "in the topic",
+            "detail": f"offset {one.offset}, {'read' if one.read else 'not read'} by {group}",
+        }
+        for one in found.positions
+    ]
+    if lines and found.whole:
+        return lines
+    text = "no other pointer" if lines else "no pointer"
+    span = "up to the end of the partition" if found.whole else f"within {LOOK_S:g} s of reading"
+    return [*lines, {"at": None, "what": "in the topic", "detail": f"{text} was found {span}"}]
+
+
 def _pointer(row: Row, config: "Settings") -> Row:
     """Where its pointers are; their offsets are kept nowhere."""
-    topic = Topics(prefix=config.topic_prefix).outbox(Lane(row["lane"]))
-    number = partition_of(row["recipient_key"].encode(), config.partitions)
+    topic, number = _place(row, config)
     detail = f"topic {topic}, partition {number} of {config.partitions}, key {row['recipient_key']}"
     return {"what": "pointer", "detail": detail}

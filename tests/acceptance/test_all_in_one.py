@@ -1,6 +1,7 @@
 """Every stage in one process, and each drains on SIGTERM."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import psycopg
@@ -50,9 +51,10 @@ def test_a_running_system_is_healthy_and_tells_of_its_messages(one_process: Syst
     found = mailstreams("trace", "complains@example.com", "--json", environment=environment)
     assert found.returncode == 4
     ids = [message["id"] for message in json.loads(found.stdout)["messages"]]
-    story = mailstreams("trace", ids[-1], environment=environment).stdout
+    story = mailstreams("trace", ids[-1], "--positions", environment=environment).stdout
     for step in ("committed", "attempt 1 accepted", "event complained", "suppression  "):
         assert step in story
+    assert re.search(r"in the topic +offset \d+, (not )?read by \S+sender", story)
 
 
 def test_sigterm_drains_what_is_under_way(one_process: System) -> None:

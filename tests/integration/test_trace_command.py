@@ -197,6 +197,16 @@ async def test_what_is_known_of_the_recipient_is_part_of_the_story(
     assert told["event bounced"].startswith("permanent, ")
 
 
+async def test_positions_of_a_topic_that_cannot_be_read_are_told_as_that(
+    command: Command, database: Database
+) -> None:
+    row = await make_row(database)
+    command.environment["MAILSTREAMS_KAFKA_BOOTSTRAP_SERVERS"] = "127.0.0.1:1"
+    story = command.json("trace", str(row.id), "--positions")["story"]
+    assert story[-1]["what"] == "in the topic"
+    assert "cannot be reached" in story[-1]["detail"]
+
+
 async def test_what_was_done_by_hand_is_part_of_the_story(
     command: Command, database: Database
 ) -> None:
