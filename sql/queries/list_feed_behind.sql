@@ -5,7 +5,7 @@ SELECT f.seq, f.id::text, f.ts::text
 FROM outbox_feed AS f
 WHERE f.seq > $1 AND f.seq <= $2
   AND ($4 = 1 OR (hashtextextended(f.aggregateid COLLATE "C", 0) & 2147483647) % $4 = ANY ($5::int[]))
-  AND ($6::text IS NULL OR NOT pg_visible_in_snapshot(f.xid, $6::text::pg_snapshot)
+  AND ($6::text IS NULL OR NOT pg_visible_in_snapshot(f.xid, (SELECT $6::text::pg_snapshot))
     OR $7 <> (SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int))
 ORDER BY f.seq
 LIMIT $3

@@ -11,7 +11,7 @@ FROM (
     FROM outbox_feed AS f
     WHERE f.seq > $1 AND f.seq <= $2
       AND ($5 = 1 OR (hashtextextended(f.aggregateid COLLATE "C", 0) & 2147483647) % $5 = ANY ($6::int[]))
-      AND ($7::text IS NULL OR NOT pg_visible_in_snapshot(f.xid, $7::text::pg_snapshot)
+      AND ($7::text IS NULL OR NOT pg_visible_in_snapshot(f.xid, (SELECT $7::text::pg_snapshot))
         OR $8 <> (SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int))
     ORDER BY f.seq
     LIMIT $3

@@ -8,10 +8,12 @@ from uuid import UUID
 
 from streams.adapters.postgres import Database
 from streams.adapters.queries import query
+from streams.adapters.relay_takeover import sent_by_wal
 from streams.domain.acknowledgement import Lsn, Transaction
 from streams.domain.errors import MailstreamsError, Misconfigured
 from streams.domain.feed_rows import FeedRow, Refusal
 from streams.domain.polling import LEASE_S, Acknowledged, Renewal, RowName
+from streams.domain.slots import Cluster
 from streams.ports.relay_polling import Page, Share
 
 log = logging.getLogger(__name__)
@@ -77,22 +79,23 @@ class RelayPollStore:
             await connection.execute(query("insert_relay_shards"), shards)
 
     async def begin(self) -> Acknowledged | None:
+        [row] = await self._database.rows("read_relay_cluster")
+        cluster = Cluster(system_id=row["system_id"], timeline=row["timeline"])
+        place = (cluster.system_id, cluster.timeline)
+        sent = await sent_by_wal(self._database, self._slot, cluster)
         async with self._database.transaction() as connection:
             await connection.execute(query("lock_relay_shards"))
-            [cluster] = await connection.fetch(query("read_relay_cluster"))
             for row in await connection.fetch(query("read_relay_checkpoint"), self._slot):
-                if row["lsn"]:
+                if row["lsn"] and sent is not None:
+                    await connection.execute(query("insert_relay_acknowledged"), sent, *place)
+                elif row["lsn"]:
                     log.warning(
-                        "polling follows a relay in wal mode: what is retained of the feed is sent once more, consumers will see duplicates",
+                        "polling follows a relay in wal mode, and what that had sent is not known: what is retained of the feed is sent "
+                        "once more, consumers will see duplicates",
                         extra={"action": "relay.polling_begins"},
                     )
-            await connection.execute(
-                query("reset_relay_checkpoint"),
-                *(self._slot, cluster["system_id"], cluster["timeline"]),
-            )
-            left = await connection.fetch(
-                query("read_relay_acknowledged"), cluster["system_id"], cluster["timeline"]
-            )
+            await connection.execute(query("reset_relay_checkpoint"), self._slot, *place)
+            left = await connection.fetch(query("read_relay_acknowledged"), *place)
         await self._drop_slot()
         for row in left:
             return Acknowledged(snapshot=row["snapshot"], timeline=row["timeline"])

@@ -14,7 +14,7 @@ STAGES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     POLLING: {
         "outbox_feed": "SELECT DELETE",
-        "relay_acknowledged": "SELECT DELETE",
+        "relay_acknowledged": "SELECT INSERT UPDATE DELETE",
         "relay_checkpoint": "SELECT INSERT UPDATE",
         "relay_poller": "SELECT INSERT UPDATE DELETE",
         "relay_refused": "SELECT INSERT",

@@ -12,6 +12,7 @@ from typing import Final
 # How long the lease of a shard is on the server's clock. Its holder counts it on its own, from before it asked, and on less.
 LEASE_S: Final = 8.0
 OWN_LEASE_S: Final = 7.0
+_EPOCH: Final = 2**32
 # A prepared transaction holds its locks under another name than before it was prepared.
 _PREPARED: Final = "-1/"
 
@@ -107,6 +108,19 @@ class Acknowledged:
 
     snapshot: str
     timeline: int
+
+
+def snapshot_without(snapshot: str, xids: Iterable[int]) -> str:
+    """The snapshot, as pg_snapshot's text, that sees what this one sees but these transactions, named by the lower 32 bits of
+    their ids. They are within 2^31 of now, as all that PostgreSQL has not forgotten."""
+    xmin, xmax, running = snapshot.split(":")
+    hidden = {int(xid) for xid in running.split(",") if xid}
+    for xid in xids:
+        behind = (int(xmax) - xid) % _EPOCH
+        # Those that are not older than all that is seen are not seen in any case.
+        if 0 < behind < _EPOCH // 2:
+            hidden.add(int(xmax) - behind)
+    return f"{min(hidden, default=int(xmin))}:{xmax}:{','.join(map(str, sorted(hidden)))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

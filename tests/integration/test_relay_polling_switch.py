@@ -1,5 +1,9 @@
 """From wal mode to polling and back, while writers go on: nothing is lost and every key keeps its order."""
 
+import json
+from typing import Any
+
+import asyncpg
 import pytest
 
 import devservers
@@ -12,6 +16,15 @@ from tests.integration.polling_setup import PollingSetup
 from tests.integration.relay_setup import Reader, eventually, streaming
 
 pytestmark = pytest.mark.servers
+
+INSERT = (
+    "INSERT INTO outbox_feed (aggregatetype, aggregateid, type, payload) "
+    "SELECT 'suppressions', 'late', 't', jsonb_build_object('n', $1::int)"
+)
+
+
+def numbers(records: list[Any]) -> list[int]:
+    return [json.loads(record.value)["n"] for record in records]
 
 
 @pytest.fixture
@@ -82,3 +95,34 @@ async def test_what_a_snapshot_sees_is_removed_and_not_sent_unless_it_is_of_anot
         assert len(await reader.rest()) == sent
     remembered = await setup.value("SELECT count(*) FROM relay_acknowledged WHERE timeline = 1")
     assert remembered == 0
+
+
+@pytest.mark.parametrize("slot", ["there", "dropped"])
+async def test_what_a_relay_in_wal_mode_had_sent_is_not_sent_again_if_its_slot_can_tell(
+    setup: PollingSetup, database: Database, slot: str
+) -> None:
+    """Transactions before, beside and after the relay, some of which commit in another order than they began."""
+    await migrate(database, salt=SALT, slot=setup.slot)
+    late = await asyncpg.connect(setup.dsn)
+    try:
+        async with Reader(setup.bootstrap_servers, setup.topics.suppressions) as reader:
+            open_all_along = late.transaction()
+            await open_all_along.start()
+            await late.execute(INSERT, 10_000)
+            async with streaming(setup.relay()):
+                await setup.insert(0, 500)
+                await reader.read(lambda records: len(records) >= 500)
+            await setup.insert(500, 600)
+            await open_all_along.commit()
+            if slot == "dropped":
+                await setup.execute("SELECT pg_drop_replication_slot($1)", setup.slot)
+            await migrate(database, salt=SALT, slot=setup.slot, polling=True)
+            async with streaming(setup.polling()):
+                await reader.read(lambda records: len(set(numbers(records))) >= 601)
+                await eventually(setup.is_empty)
+            sent = numbers(await reader.rest())
+    finally:
+        await late.close()
+    assert set(sent) == {*range(600), 10_000}
+    assert len(sent) == (601 if slot == "there" else 1_101)
+    assert await setup.confirmed() == 0  # nobody keeps WAL any more

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.domain.polling import Frontier, Round, Window
+from streams.domain.polling import Frontier, Round, Window, snapshot_without
 
 # What happens next: a step of a writer, or of the reader.
 WRITERS = 4
@@ -152,3 +152,23 @@ def test_a_window_over_removed_rows_that_are_kept_becomes_as_small_as_it_is_slow
     window.took(0.001)
     assert window.size > small
     assert window.end(10, 12) == 12
+
+
+@given(
+    xmax=st.integers(10, 2**34),
+    running=st.sets(st.integers(1, 9), max_size=4),
+    hidden=st.sets(st.integers(1, 9), max_size=4),
+    newer=st.sets(st.integers(0, 50), max_size=3),
+)
+def test_a_snapshot_without_some_transactions_sees_all_others(
+    xmax: int, running: set[int], hidden: set[int], newer: set[int]
+) -> None:
+    """Named by the lower half of their ids, which may have begun anew between them."""
+    ids = [xmax - n for n in sorted(running, reverse=True)]
+    before = f"{min(ids, default=xmax)}:{xmax}:{','.join(map(str, ids))}"
+    named = [(xmax - n) % 2**32 for n in hidden] + [(xmax + n) % 2**32 for n in newer]
+    xmin, end, listed = snapshot_without(before, named).split(":")
+    unseen = {int(xid) for xid in listed.split(",") if xid}
+    assert int(end) == xmax
+    assert unseen == {xmax - n for n in running | hidden}
+    assert int(xmin) == min(unseen, default=xmax)
