@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.request
 from collections.abc import Iterator
 
 import psycopg
@@ -19,7 +20,9 @@ pytestmark = pytest.mark.servers
 def one_process(
     servers: devservers.Servers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
-    with system_on(servers, tmp_path_factory.mktemp("all"), stages=("all",)) as running:
+    directory = tmp_path_factory.mktemp("all")
+    given = {"MAILSTREAMS_API_PORT": "0"}
+    with system_on(servers, directory, stages=("all",), settings=given) as running:
         yield running
 
 
@@ -35,6 +38,32 @@ def test_a_complaint_becomes_a_suppression_in_one_process(one_process: System) -
         second = enqueue(application, "Complains@Example.com")
         until_state(one_process, application, second, "suppressed")
     assert [call["outbox"] for call in one_process.ledger()] == [first]
+
+
+def test_what_is_posted_to_the_one_process_is_sent(one_process: System) -> None:
+    """It runs the API, since its port is set."""
+    log = (one_process.directory / "all.log").read_text(encoding="utf-8").splitlines()
+    [address] = {
+        found["address"] for line in log if (found := json.loads(line))["action"] == "api.listening"
+    }
+    made = mailstreams(
+        *("keys", "create", "--tenant", "shop", "--label", "test"),
+        environment=one_process._environment,
+    )
+    request = urllib.request.Request(
+        f"http://{address}/v1/emails",
+        data=json.dumps(
+            {"from": "a@example.com", "to": "b@example.com", "subject": "x", "text": "x"}
+        ).encode(),
+        headers={
+            "Authorization": f"Bearer {made.stdout.strip()}",
+            "Content-Type": "application/json",
+        },
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        outbox_id = json.load(answer)["id"]
+    with psycopg.connect(one_process.dsn, autocommit=True) as application:
+        until_state(one_process, application, outbox_id, "submitted")
 
 
 def test_metrics_of_all_stages_stand_on_one_page(one_process: System) -> None:

@@ -46,7 +46,9 @@ def test_a_missing_salt_is_named_with_its_remedy() -> None:
     assert "MAILSTREAMS_RECIPIENT_SALT" in last_line(done)
 
 
-@pytest.mark.parametrize("stage", ["relay", "sender", "events", "recipients", "scheduler", "all"])
+@pytest.mark.parametrize(
+    "stage", ["relay", "sender", "events", "recipients", "scheduler", "api", "all"]
+)
 def test_a_wrong_setting_is_named(stage: str) -> None:
     wrong = {"MAILSTREAMS_RECIPIENT_SALT": SALT, "MAILSTREAMS_PARTITIONS": "0"}
     done = mailstreams(stage, environment=wrong)
