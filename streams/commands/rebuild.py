@@ -2,12 +2,14 @@
 
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streams.commands.running import Json, run_async
-from streams.domain.rebuilding import Rebuilt, What
+
+if TYPE_CHECKING:
+    from streams.domain.rebuilding import Rebuilt
 
 
 def rebuild(
@@ -45,7 +47,9 @@ def rebuild(
     run_async(work)
 
 
-def _print(done: Rebuilt) -> None:
+def _print(done: "Rebuilt") -> None:
+    from streams.domain.rebuilding import What
+
     print(f"{done.records} records, {done.unreadable} of them unreadable")
     ends = [at for at in done.horizon.oldest.values() if at is not None]
     if ends:

@@ -14,7 +14,6 @@ from streams.commands.showing import plain, show_table
 from streams.domain.addresses import recipient_key
 from streams.domain.asking import Asked, asked
 from streams.domain.errors import MailstreamsError, Misconfigured
-from streams.domain.partitioner import partition_of
 from streams.domain.topics import Lane, Topics
 
 if TYPE_CHECKING:
@@ -116,6 +115,8 @@ def _tell(row: Row, lines: list[Row], *, as_json: bool) -> None:
 
 
 def _place(row: Row, config: "Settings") -> tuple[str, int]:
+    from streams.domain.partitioner import partition_of
+
     topic = Topics(prefix=config.topic_prefix).outbox(Lane(row["lane"]))
     return topic, partition_of(row["recipient_key"].encode(), config.partitions)
 

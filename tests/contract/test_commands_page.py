@@ -1,6 +1,8 @@
 """docs/commands.md tells the commands and exit codes that there are."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,13 @@ def test_the_options_that_are_named_exist() -> None:
         waiting += vars(command).get("commands", {}).values()
         known |= {option for parameter in command.params for option in parameter.opts}
     assert set(re.findall(r"(?<!-)(--[a-z][a-z-]*)", PAGE)) <= known
+
+
+def test_a_command_starts_without_what_only_some_need() -> None:
+    heavy = ("numpy", "rich", "pydantic", "asyncpg", "aiokafka", "aiohttp", "botocore")
+    code = f"import sys, streams.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
