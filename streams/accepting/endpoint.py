@@ -19,7 +19,7 @@ from streams.accepting.requests import (
 )
 from streams.accepting.routes import Route, Router
 from streams.domain.api_problems import Kind, Problem, Refused, refused
-from streams.domain.errors import Overloaded, Unavailable
+from streams.domain.errors import Misconfigured, Overloaded, Unavailable
 from streams.request_load import RequestLoad
 from streams.runtime import metrics
 from streams.runtime.connections import Connections
@@ -122,6 +122,12 @@ class Endpoint:
             raise _later(Kind.UNAVAILABLE, _UNKNOWN) from error
         except TimeoutError as error:
             raise _later(Kind.UNAVAILABLE, f"it was not done in time; {_UNKNOWN}") from error
+        except Misconfigured as error:
+            log.error(
+                "PostgreSQL refuses us",
+                extra={"action": "api.refused", "route": route.name, "error": str(error)},
+            )
+            raise _later(Kind.UNAVAILABLE, "nothing was done: the database refuses us") from error
         except Refused:
             raise
         except Exception as error:
