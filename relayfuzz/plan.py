@@ -34,6 +34,8 @@ WEIGHTS: Final = {
     "cut kafka": 14,
     "freeze": 8,
     "freeze at": 2,
+    # While records are on their way to Kafka and come late, the relay has to give them up.
+    "give up": 4,
 }
 
 
@@ -111,7 +113,10 @@ def plan(seed: int, number: int, *, disturbances: int, lasting_s: float, mode: s
     rng = random.Random(f"{seed}/{number}/relay")  # noqa: S311 moments, no secrets
     end = max(lasting_s - 1.0, 1.0)
     kinds = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=disturbances)
-    made = [_one(rng, kind, round(rng.uniform(1.0, end), 3), mode) for kind in kinds]
+    made: list[Disturbance] = []
+    for kind in kinds:
+        at = round(rng.uniform(1.0, end), 3)
+        made += _give_up(rng, at, mode) if kind == "give up" else [_one(rng, kind, at, mode)]
     made += _of_servers(rng, number, end, mode)
     return Plan(
         seed=seed,
@@ -150,6 +155,15 @@ def _one(rng: random.Random, kind: str, at: float, mode: str) -> Disturbance:
             return Disturbance(
                 at=at, do="cut", who=f"{ACTIVE}-{link}", how=rng.choice(CUTS), seconds=seconds
             )
+
+
+def _give_up(rng: random.Random, at: float, mode: str) -> list[Disturbance]:
+    link = f"{ACTIVE}-replication" if mode == "wal" else f"{ACTIVE}-sql"
+    then = round(at + rng.uniform(0.3, 1.0), 3)
+    return [
+        Disturbance(at=at, do="cut", who=KAFKA_LINK, how="late", seconds=3.0),
+        Disturbance(at=then, do="cut", who=link, how="reset"),
+    ]
 
 
 def _of_servers(rng: random.Random, number: int, end: float, mode: str) -> list[Disturbance]:
