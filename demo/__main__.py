@@ -92,7 +92,7 @@ def _tell_story(console: Console, system: System, run: Run) -> None:
     console.print("\nthe story of one message (mailstreams trace)", highlight=False)
     told = subprocess.run(
         [sys.executable, "-m", "streams", "trace", str(run.example())],
-        env=os.environ | {"MAILSTREAMS_POSTGRES_DSN": system.dsn},
+        env=dict(system.environment),
         capture_output=True,
         text=True,
         timeout=30,

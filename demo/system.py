@@ -109,6 +109,11 @@ class System:
             process.stop(15.0)
         self._stack.close()
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What every stage is started with; a command on this system wants the same."""
+        return self._environment
+
     def _start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         ports = Ports(self.directory / "ports")

@@ -73,7 +73,7 @@ def test_metrics_of_all_stages_stand_on_one_page(one_process: System) -> None:
 
 
 def test_a_running_system_is_healthy_and_tells_of_its_messages(one_process: System) -> None:
-    environment = one_process._environment
+    environment = one_process.environment
     one_process.wait_for(
         lambda: mailstreams("status", environment=environment).returncode == 0, "health"
     )
