@@ -110,8 +110,12 @@ class Doctor:
 
     async def _database(self, facts: PostgresFacts) -> None:
         database = await facts.database()
-        unused = "relay" if self._polls else POLLING
-        needed = {stage: rights for stage, rights in database.missing.items() if stage != unused}
+        unused = {"relay" if self._polls else POLLING}
+        if "api_port" not in self._settings.model_fields_set:
+            unused.add("api")
+        needed = {
+            stage: rights for stage, rights in database.missing.items() if stage not in unused
+        }
         self._found += judge_database(replace(database, missing=needed), salt=_salt(self._settings))
         if database.there:
             await self._step("relay.checkpoint", lambda: self._working(facts))

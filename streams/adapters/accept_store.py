@@ -31,6 +31,8 @@ _IN_THE_WAY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedErr
 def sessions(timeout_s: float) -> dict[str, str]:
     """The settings of its sessions: the server gives up by itself, a little before we do."""
     return {
+        # Whoever waited for a twin has to see its answer.
+        "default_transaction_isolation": "read committed",
         "lock_timeout": f"{LOCK_TIMEOUT_S * 1000:.0f}",
         "statement_timeout": f"{timeout_s * 1000:.0f}",
     }

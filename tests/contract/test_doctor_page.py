@@ -25,10 +25,15 @@ ADAPTERS = {
         "intake_watch_log",
     ],
     "scheduler": ["schedule_store", "provider_list_store", "suppression_rows"],
+    "api": ["accept_store"],
 }
 ORDER = ("SELECT", "INSERT", "UPDATE", "DELETE")
 SCHEMA = (ROOT / "sql/schema.sql").read_text(encoding="utf-8")
 TABLES = set(re.findall(r"CREATE TABLE (\w+)", SCHEMA))
+RETURNING = re.compile(
+    r"INSERT INTO\s+(\w+)(?:(?!\n\)|INSERT INTO|(?<!DO )UPDATE |DELETE FROM).)*?RETURNING\s+(?!1\b)",
+    re.DOTALL,
+)
 # Those that run with the privileges of whoever calls them.
 FUNCTIONS = {
     name: body
@@ -87,6 +92,8 @@ def privileges_of(query: str) -> list[tuple[str, tuple[str, ...]]]:
             found.append((table, ("SELECT",)))
         if "DO UPDATE" in statement:
             found.append((table, ("UPDATE",)))
+    # What an insert gives back is read.
+    found += [(table, ("SELECT",)) for table in RETURNING.findall(text)]
     for lock in re.finditer(r"FOR (?:NO KEY )?UPDATE(?: OF (\w+(?:, \w+)*))?", text):
         before = text[: lock.start()]
         for alias in lock[1].split(", ") if lock[1] else ():

@@ -10,6 +10,7 @@ import pytest
 from streams.accepting.routes import Route
 from streams.adapters.postgres import Database
 from streams.api import Api
+from streams.domain.diagnosis_privileges import STAGES
 from tests.api_rig import EMAIL, Client, api_on, client, make_key, rows
 
 pytestmark = pytest.mark.servers
@@ -241,3 +242,34 @@ async def test_no_route_shows_or_changes_what_is_another_tenants(
     assert theirs[0] == 202
     assert theirs[1]["id"] not in (id_, mine[1]["id"])
     assert "duplicate" not in theirs[1]
+
+
+async def test_a_role_with_what_the_doctor_asks_for_may_do_all_of_it(
+    database_dsn: str, database: Database
+) -> None:
+    role = f"api_{database_dsn.rpartition('/')[2]}"
+    async with database.connection() as connection:
+        await connection.execute(
+            f"CREATE ROLE {role} LOGIN; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {role};"
+            f"GRANT USAGE ON SEQUENCE outbox_feed_seq TO {role}"
+        )
+        for table, privileges in STAGES["api"].items():
+            granted = privileges.replace(" ", ", ")
+            await connection.execute(f"GRANT {granted} ON {table} TO {role}")
+    key = await make_key(database)
+    dsn = database_dsn.replace("mailstreams@", f"{role}@")
+    try:
+        async with api_on(dsn) as stage, client(stage, key) as shop:
+            id_ = await posted(shop, send_after=LATER, dedup_key="d")
+            for route in stage.routes:
+                body = {"json": BODIES[route.name]} if route.name in BODIES else {}
+                path = route.path.replace("{id}", id_)
+                status, told, _ = await shop.ask(route.method, path, **body)
+                # What was cancelled before is not rescheduled.
+                assert status < 300 or (status, told.get("state")) == (409, "cancelled"), (
+                    route.name,
+                    told,
+                )
+    finally:
+        async with database.connection() as connection:
+            await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

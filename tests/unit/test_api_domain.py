@@ -1,6 +1,7 @@
 """Decisions of the accept API: keys, bodies, fields, problems."""
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -65,8 +66,17 @@ def test_a_key_is_known_by_its_text_and_nothing_else() -> None:
     ],
 )
 def test_a_key_counts_until_it_is_over(change: dict[str, Any], is_good: bool) -> None:
-    kept = {"id": "k", "tenant": "t", "test": False, "scopes": frozenset(), "hash": b"h" * 32}
-    key = ApiKey(**({**kept, "expires": None, "revoked": None, "senders": None} | change))
+    kept = ApiKey(
+        id="k",
+        tenant="t",
+        test=False,
+        scopes=frozenset(),
+        hash=b"h" * 32,
+        expires=None,
+        revoked=None,
+        senders=None,
+    )
+    key = replace(kept, **change)
     assert key.is_good(PresentedKey("k", b"h" * 32), now=NOW) is is_good
 
 
