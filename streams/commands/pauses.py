@@ -15,6 +15,7 @@ from streams.domain.attempts import PauseScope
 from streams.domain.by_hand import Decision
 from streams.domain.errors import Misconfigured
 from streams.domain.pauses import AUTOMATIC, Stopped, end_of, stopped
+from streams.domain.topics import Lane
 
 if TYPE_CHECKING:
     from streams.adapters.pause_admin import PauseAdmin
@@ -54,6 +55,8 @@ _MEANT: Final = {
     PauseScope.TEMPLATE: "one template, NAME of all tenants or TENANT/NAME",
 }
 
+_COMPLETED: Final[dict[PauseScope, Callable[[], list[str]]]] = {PauseScope.LANE: lambda: list(Lane)}
+
 
 @pause_app.command("list")
 def list_(*, as_json: Json = False) -> None:
@@ -82,7 +85,9 @@ def list_(*, as_json: Json = False) -> None:
 
 def _pausing(scope: PauseScope) -> Callable[..., None]:
     def command(
-        value: Annotated[str, typer.Argument(metavar=scope.upper())],
+        value: Annotated[
+            str, typer.Argument(metavar=scope.upper(), autocompletion=_COMPLETED.get(scope))
+        ],
         *,
         reason: Reason,
         by: By,
@@ -98,7 +103,9 @@ def _pausing(scope: PauseScope) -> Callable[..., None]:
 
 def _resuming(scope: PauseScope) -> Callable[..., None]:
     def command(
-        value: Annotated[str, typer.Argument(metavar=scope.upper())],
+        value: Annotated[
+            str, typer.Argument(metavar=scope.upper(), autocompletion=_COMPLETED.get(scope))
+        ],
         *,
         reason: Reason,
         by: By,

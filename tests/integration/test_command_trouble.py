@@ -109,7 +109,7 @@ async def test_a_read_only_database_is_one_sentence_and_nothing_is_done(
     assert [await fetch(database, f"SELECT * FROM {table}") for table in tables] == before
 
 
-@pytest.mark.parametrize("words", ["", "pause"])
+@pytest.mark.parametrize("words", ["", "pause", "pause lane"])
 def test_shells_complete_commands(words: str) -> None:
     """As the script that --install-completion puts in asks for it."""
     script = "import sys; sys.argv[0] = 'mailstreams'; from streams.__main__ import main; main()"
@@ -129,6 +129,7 @@ def test_shells_complete_commands(words: str) -> None:
     )
     expected = {
         "": {"pause", "resume", "status", "trace", "dlq", "reconcile", "erase"},
+        "pause lane": {"transactional", "bulk"},
         "pause": {"list", "account", "lane", "tenant", "sender", "template"},
     }[words]
     assert expected <= set(done.stdout.split()), done.stderr
