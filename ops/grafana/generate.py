@@ -256,6 +256,48 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
     ),
+    "Does the API take mail?": (
+        Panel(
+            title="Answers of the accept API",
+            description="Requests a second by what became of them. unavailable, overloaded: see PostgreSQL, or start more processes; failed: a bug of ours; rate-limited, quota-used-up: a tenant is at its bounds.",
+            unit="reqps",
+            queries=(
+                (
+                    "{{outcome}}",
+                    "sum by (outcome) (rate(mailstreams_api_requests_total[$__rate_interval]))",
+                ),
+            ),
+        ),
+        Panel(
+            title="E-mails that were posted",
+            description="E-mails a second by what became of each. Many suppressed: somebody mails an old list.",
+            unit="ops",
+            queries=(
+                (
+                    "{{outcome}}",
+                    "sum by (outcome) (rate(mailstreams_api_emails_total[$__rate_interval]))",
+                ),
+            ),
+        ),
+        Panel(
+            title="Time to an answer of the API",
+            description="From a request's head to its answer. Growing: PostgreSQL is slow, or the process has too much to do.",
+            unit="s",
+            queries=(
+                ("p50", quantile(0.5, "mailstreams_api_answer_seconds")),
+                ("p99", quantile(0.99, "mailstreams_api_answer_seconds")),
+            ),
+        ),
+        Panel(
+            title="Requests and connections of the API",
+            description="Posts that wait for a statement (at MAILSTREAMS_API_MAX_WAITING further ones are answered 503), and open connections (at most 2,048 a process).",
+            unit="short",
+            queries=(
+                ("waiting", "sum(mailstreams_api_waiting_requests)"),
+                ("connections", "sum(mailstreams_api_connections)"),
+            ),
+        ),
+    ),
 }
 
 

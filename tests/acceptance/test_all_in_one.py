@@ -48,7 +48,7 @@ def test_what_is_posted_to_the_one_process_is_sent(one_process: System) -> None:
     }
     made = mailstreams(
         *("keys", "create", "--tenant", "shop", "--label", "test"),
-        environment=one_process._environment,
+        environment=one_process.environment,
     )
     request = urllib.request.Request(
         f"http://{address}/v1/emails",
