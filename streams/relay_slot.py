@@ -48,6 +48,7 @@ class SlotOpening:
         await source.connect()
         if not await source.try_lock():
             return Held(why="another relay streams from the slot")
+        await store.check_setup()
         cluster = await source.identify()
         slot, checkpoint = await store.slot(), await store.checkpoint()
         if checkpoint is not None and checkpoint.cluster != cluster:
@@ -72,6 +73,8 @@ class SlotOpening:
         slot = await self._store.slot()
         if slot is None or (claim.lost is None and slot.confirmed != claim.start):
             raise Unavailable("the slot was moved while it was being opened")
+        # Both kinds of relay say that they are at work before they look for the other.
+        await self._store.check_setup()
         return None
 
     async def watch(self) -> None:

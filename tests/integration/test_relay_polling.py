@@ -283,6 +283,25 @@ async def test_an_index_whose_making_was_broken_off_is_made_anew(
     assert await setup.value(f"SELECT indisvalid FROM pg_index WHERE indexrelid = {index}")
 
 
+async def test_a_relay_in_wal_mode_makes_no_slot_while_another_one_polls(
+    setup: PollingSetup,
+) -> None:
+    await setup.make_slot()
+    relay = setup.relay()
+    await relay.start()
+    async with streaming(setup.polling()):
+        # Which has dropped the slot meanwhile, so that there is one to be made.
+        with pytest.raises(Misconfigured, match="polling mode is at work"):
+            await relay.run()
+        await relay.stop()
+        assert (
+            await setup.value(
+                "SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1", setup.slot
+            )
+            == 0
+        )
+
+
 async def test_migrate_in_wal_mode_drops_the_index_once_no_relay_polls(
     setup: PollingSetup, database: Database
 ) -> None:
