@@ -85,9 +85,9 @@ class Client:
 
 
 @asynccontextmanager
-async def client(stage: Api, key: NewKey | None) -> AsyncIterator[Client]:
+async def client(address: str, key: NewKey | None) -> AsyncIterator[Client]:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        yield Client(session, stage.address, key)
+        yield Client(session, address, key)
 
 
 async def rows(database: Database, query: str, *args: Any) -> list[Json]:

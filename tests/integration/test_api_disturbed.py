@@ -1,8 +1,10 @@
 """The accept API while PostgreSQL is slow, locked, away and killed: an answer in time, and never a 202 without its row."""
 
 import asyncio
+import json
 import os
 import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -41,41 +43,70 @@ def through(proxy: TcpProxy, dsn: str) -> str:
 async def test_e15_slow_statements_and_clients_that_hang_up_hold_nothing_for_good(
     database_dsn: str, database: Database, proxy: TcpProxy
 ) -> None:
-    """E15: a pool of 2, every statement takes 5 s, 500 requests at once, half of the clients hang up after 1 s; then a stop while
-    requests wait."""
+    """E15: a pool of 2, every statement takes 5 s, 500 requests at once, half of the clients hang up after 1 s."""
     key = await make_key(database)
-    async with api_on(through(proxy, database_dsn), pool_size=2) as stage:  # noqa: SIM117 the client goes first
-        async with client(stage, key) as shop:
+    async with (
+        api_on(through(proxy, database_dsn), pool_size=2) as stage,
+        client(stage.address, key) as shop,
+    ):
+        assert (await shop.post("/v1/emails", EMAIL))[0] == 202
+        proxy.answer_delay_s = 5.0
+        began = time.monotonic()
+        asked = [asyncio.create_task(shop.post("/v1/emails", EMAIL)) for _ in range(250)]
+        asked += [asyncio.create_task(shop.get("/v1/emails")) for _ in range(250)]
+        await asyncio.sleep(1.0)
+        for task in asked[::2]:
+            task.cancel()
+        answers = await asyncio.gather(*asked[1::2])
+        assert time.monotonic() - began < 15
+        statuses = Counter(status for status, _, _ in answers)
+        assert statuses.total() == 250
+        assert set(statuses) <= {200, 202, 503}
+        assert all("Retry-After" in h for status, _, h in answers if status == 503)
+        proxy.answer_delay_s = 0.0
+        # The two connections are there again, and do their work.
+        after = await asyncio.gather(
+            *(shop.get("/v1/emails") for _ in range(10)), shop.post("/v1/emails", EMAIL)
+        )
+        assert {status for status, _, _ in after} == {200, 202}
+
+
+async def test_e15_a_process_ends_soon_though_requests_wait_for_a_slow_database(
+    database_dsn: str, database: Database, proxy: TcpProxy
+) -> None:
+    """E15: SIGTERM while requests wait."""
+    key = await make_key(database)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.api_process", through(proxy, database_dsn)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        address = None
+        while address is None:
+            said = json.loads(await process.stderr.readline())
+            address = said.get("address") if said["action"] == "api.listening" else None
+        async with client(address, key) as shop:
             assert (await shop.post("/v1/emails", EMAIL))[0] == 202
             proxy.answer_delay_s = 5.0
+            waiting = [asyncio.create_task(shop.post("/v1/emails", EMAIL)) for _ in range(100)]
+            waiting += [asyncio.create_task(shop.get("/v1/emails")) for _ in range(100)]
+            await asyncio.sleep(0.5)
             began = time.monotonic()
-            asked = [asyncio.create_task(shop.post("/v1/emails", EMAIL)) for _ in range(250)]
-            asked += [asyncio.create_task(shop.get("/v1/emails")) for _ in range(250)]
-            await asyncio.sleep(1.0)
-            for task in asked[::2]:
-                task.cancel()
-            answers = await asyncio.gather(*asked[1::2])
-            assert time.monotonic() - began < 15
-            statuses = Counter(status for status, _, _ in answers)
-            assert set(statuses) <= {200, 202, 503}
-            assert statuses.total() == 250
-            assert all("Retry-After" in h for status, _, h in answers if status == 503)
-            proxy.answer_delay_s = 0.0
-            # The two connections are there again, and do their work.
-            after = await asyncio.gather(
-                *(shop.get("/v1/emails") for _ in range(10)), shop.post("/v1/emails", EMAIL)
-            )
-            assert {status for status, _, _ in after} == {200, 202}
-            proxy.answer_delay_s = 5.0
-            waiting = [asyncio.create_task(shop.post("/v1/emails", EMAIL)) for _ in range(50)]
-            waiting += [asyncio.create_task(shop.get("/v1/emails")) for _ in range(50)]
-            await asyncio.sleep(0.3)
-            began = time.monotonic()
-            await stage.stop()
+            process.terminate()
+            assert await asyncio.wait_for(process.wait(), 60) == 0
             assert time.monotonic() - began < 10
             ended = await asyncio.gather(*waiting, return_exceptions=True)
-            assert {a[0] for a in ended if isinstance(a, tuple)} <= {200, 202, 503}
-            proxy.answer_delay_s = 0.0
+    finally:
+        proxy.answer_delay_s = 0.0
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+    answered = [answer for answer in ended if isinstance(answer, tuple)]
+    assert {status for status, _, _ in answered} <= {200, 202, 503}
+    committed = await rows(database, "SELECT id::text FROM email_outbox")
+    assert {b["id"] for s, b, _ in answered if s == 202} <= {row["id"] for row in committed}
 
 
 async def test_who_finds_no_room_is_told_at_once(
@@ -84,7 +115,7 @@ async def test_who_finds_no_room_is_told_at_once(
     key = await make_key(database)
     async with (
         api_on(through(proxy, database_dsn), pool_size=2, most_waiting=10) as stage,
-        client(stage, key) as shop,
+        client(stage.address, key) as shop,
     ):
         assert (await shop.post("/v1/emails", EMAIL))[0] == 202
         proxy.answer_delay_s = 1.0
@@ -106,7 +137,7 @@ async def test_a_key_that_an_open_transaction_holds_delays_nobody_else(
 ) -> None:
     """An application has inserted the same dedup key and goes to lunch: only who posts that key is told to come again."""
     key = await make_key(database)
-    async with api_on(database_dsn) as stage, client(stage, key) as shop:
+    async with api_on(database_dsn) as stage, client(stage.address, key) as shop:
         async with database.transaction() as connection:
             await connection.execute(
                 "SELECT enqueue_email('a@example.com', 'b@example.com', 'x', 'x', tenant => 'shop', dedup_key => 'held')"
@@ -140,7 +171,7 @@ async def test_a_slow_client_is_cut_and_a_broken_off_body_makes_nothing(
             else:
                 assert b" 503 " in await asyncio.wait_for(reader.readline(), 10)
                 writer.close()
-        async with client(stage, key) as shop:
+        async with client(stage.address, key) as shop:
             assert (await shop.post("/v1/emails", EMAIL))[0] == 202
     assert len(await rows(database, "SELECT id FROM email_outbox")) == 1
 
@@ -165,7 +196,7 @@ async def test_postgresql_killed_while_posts_come_in_loses_no_202(
     statuses: Counter[int] = Counter()
     async with (
         api_on(dsn, pool_size=4, timeout_s=3.0, answer_s=4.0) as stage,
-        client(stage, key) as shop,
+        client(stage.address, key) as shop,
     ):
 
         async def post(n: int) -> None:

@@ -44,7 +44,7 @@ async def test_schemathesis_finds_nothing(
 async def test_the_document_needs_no_key_and_names_every_route(
     database_dsn: str,
 ) -> None:
-    async with api_on(database_dsn) as stage, client(stage, None) as asked:
+    async with api_on(database_dsn) as stage, client(stage.address, None) as asked:
         status, document, _ = await asked.get("/openapi.json")
         told = {
             (method.upper(), path)
@@ -64,7 +64,7 @@ async def asked_for(shop: Client, path: str, body: object = None) -> object:
 async def test_answers_are_what_the_document_says(database_dsn: str, database: Database) -> None:
     """Those that chance does not reach: of messages that are there."""
     key = await make_key(database)
-    async with api_on(database_dsn) as stage, client(stage, key) as shop:
+    async with api_on(database_dsn) as stage, client(stage.address, key) as shop:
         document = (await shop.get("/openapi.json"))[1]
         later = EMAIL | {"send_after": "2099-01-01T00:00:00Z", "cc": ["bob@example.com"]}
         made = (await shop.post("/v1/emails", later))[1]["id"]

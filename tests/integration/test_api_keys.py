@@ -23,7 +23,7 @@ async def api(database_dsn: str) -> AsyncIterator[Api]:
 
 
 async def status(api: Api, key: NewKey | None) -> int:
-    async with client(api, key) as asked:
+    async with client(api.address, key) as asked:
         return (await asked.post("/v1/emails", EMAIL))[0]
 
 
@@ -43,7 +43,7 @@ async def test_whoever_shows_no_good_key_is_refused_in_the_same_words(
     over = await make_key(database, expires=datetime.now(UTC) - timedelta(seconds=1))
     wrong = good.text[:-1] + ("A" if good.text[-1] != "A" else "B")
     said = set()
-    async with client(api, None) as asked:
+    async with client(api.address, None) as asked:
         for header in (None, "", "Basic eDp5", "Bearer", "Bearer x", f"Bearer {wrong}", f"Bearer {over.text}"):  # fmt: skip
             headers = {} if header is None else {"Authorization": header}
             code, problem, answered = await asked.post("/v1/emails", EMAIL, headers=headers)
@@ -57,7 +57,7 @@ async def test_whoever_shows_no_good_key_is_refused_in_the_same_words(
 
 async def test_a_key_does_what_its_scopes_say(api: Api, database: Database) -> None:
     reader = await make_key(database, scopes=["emails:read"])
-    async with client(api, reader) as asked:
+    async with client(api.address, reader) as asked:
         assert (await asked.get("/v1/emails"))[0] == 200
         code, problem, _ = await asked.post("/v1/emails", EMAIL)
         assert (code, "emails:send" in problem["detail"]) == (403, True)

@@ -52,7 +52,7 @@ async def test_no_request_reads_a_whole_table(database_dsn: str, database: Datab
         await connection.execute("ANALYZE")
     template = {"from": "s@example.com", "to": "ann@example.com", "template": "hello"}
     before = await whole_reads(database)
-    async with api_on(database_dsn) as stage, client(stage, key) as shop:
+    async with api_on(database_dsn) as stage, client(stage.address, key) as shop:
         status, body, _ = await shop.post(
             "/v1/emails",
             EMAIL | {"dedup_key": "d", "send_after": "2099-01-01T00:00:00Z"},

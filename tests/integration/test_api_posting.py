@@ -26,7 +26,7 @@ async def api(database_dsn: str) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def shop(api: Api, database: Database) -> AsyncIterator[Client]:
-    async with client(api, await make_key(database)) as asked:
+    async with client(api.address, await make_key(database)) as asked:
         yield asked
 
 
@@ -117,7 +117,10 @@ async def test_bad_input_of_any_kind_gets_one_clear_answer(
     database_dsn: str, database: Database
 ) -> None:
     key = await make_key(database)
-    async with api_on(database_dsn, largest_body=65_536) as stage, client(stage, key) as shop:
+    async with (
+        api_on(database_dsn, largest_body=65_536) as stage,
+        client(stage.address, key) as shop,
+    ):
         for what, body, kind, expected in BAD:
             for path in ("/v1/emails", "/v1/emails/batch"):
                 status, problem, _ = await shop.ask(
@@ -206,8 +209,8 @@ async def test_twins_under_one_key_make_one_row(
     async with (
         api_on(database_dsn) as one,
         api_on(database_dsn) as two,
-        client(one, key) as first,
-        client(two, key) as second,
+        client(one.address, key) as first,
+        client(two.address, key) as second,
     ):
         for n in range(ROUNDS):
             keyed = {"Idempotency-Key": f"twins-{n}"}
@@ -291,8 +294,8 @@ async def test_a_tenant_that_posts_too_fast_is_told_when_to_come_again(
     async with (
         api_on(database_dsn) as one,
         api_on(database_dsn) as two,
-        client(one, key) as first,
-        client(two, key) as second,
+        client(one.address, key) as first,
+        client(two.address, key) as second,
     ):
         asked = [each.post("/v1/emails", EMAIL) for _ in range(15) for each in (first, second)]
         answers = await asyncio.gather(*asked)
@@ -323,7 +326,7 @@ async def test_a_tenant_writes_as_its_own_senders_only(
 ) -> None:
     key = await make_key(database)
     await set_tenant(database, senders=["example.com", "ann@other.example"])
-    async with api_on(database_dsn) as stage, client(stage, key) as shop:
+    async with api_on(database_dsn) as stage, client(stage.address, key) as shop:
         for sender in ("x@EXAMPLE.com", "Ann <Ann@other.example>"):
             assert (await shop.post("/v1/emails", EMAIL | {"from": sender}))[0] == 202
         for sender in ("x@other.example", "x@sub.example.com"):
@@ -338,12 +341,12 @@ async def test_mail_of_a_test_key_is_told_and_never_sent(
     body = EMAIL | {"dedup_key": "order-1042"}
     keyed = {"Idempotency-Key": "same"}
     async with api_on(database_dsn) as stage:
-        async with client(stage, test) as asked:
+        async with client(stage.address, test) as asked:
             status, answer, _ = await asked.post("/v1/emails", body, headers=keyed)
             later = body | {"dedup_key": "later", "send_after": "2099-01-01T00:00:00Z"}
             assert (await asked.post("/v1/emails", later))[0] == 202
             cancelled = await asked.post(f"/v1/emails/{answer['id']}/cancel", {})
-        async with client(stage, live) as asked:
+        async with client(stage.address, live) as asked:
             real = await asked.post("/v1/emails", body, headers=keyed)
     assert (status, answer["test"], cancelled[0]) == (202, True, 403)
     assert real[1]["id"] != answer["id"]

@@ -25,14 +25,14 @@ async def api(database_dsn: str) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def shop(api: Api, database: Database) -> AsyncIterator[Client]:
-    async with client(api, await make_key(database)) as asked:
+    async with client(api.address, await make_key(database)) as asked:
         yield asked
 
 
 @pytest.fixture
 async def stranger(api: Api, database: Database) -> AsyncIterator[Client]:
     """Another tenant."""
-    async with client(api, await make_key(database, "other")) as asked:
+    async with client(api.address, await make_key(database, "other")) as asked:
         yield asked
 
 
@@ -259,7 +259,7 @@ async def test_a_role_with_what_the_doctor_asks_for_may_do_all_of_it(
     key = await make_key(database)
     dsn = database_dsn.replace("mailstreams@", f"{role}@")
     try:
-        async with api_on(dsn) as stage, client(stage, key) as shop:
+        async with api_on(dsn) as stage, client(stage.address, key) as shop:
             id_ = await posted(shop, send_after=LATER, dedup_key="d")
             for route in stage.routes:
                 body = {"json": BODIES[route.name]} if route.name in BODIES else {}
