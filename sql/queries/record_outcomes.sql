@@ -23,19 +23,18 @@ judged AS MATERIALIZED (
       WHEN t.kind = 'accepted' THEN 'submitted'
       WHEN t.kind = 'unknown' THEN 'ambiguous'
       WHEN t.kind IN ('permanent', 'unsendable') THEN 'failed'
-      WHEN t.kind = 'retry' AND (t.attempts >= $14::int OR now.due >= t.expires_at) THEN 'failed'
+      WHEN t.kind = 'retry' AND t.attempts >= $14::int THEN 'failed'
       ELSE 'pending'
     END AS next_state,
     CASE WHEN t.kind IN ('throttled', 'account-stop', 'misconfigured', 'released', 'unsendable') THEN 1 ELSE 0 END AS refunded,
     CASE
       WHEN t.kind = 'retry' AND t.attempts >= $14::int
         THEN 'all ' || t.attempts || ' attempts are used up, the last one: ' || coalesce(t.reason, 'no reason')
-      WHEN t.kind = 'retry' AND now.due >= t.expires_at
-        THEN 'the next attempt would come after expires_at, the last one: ' || coalesce(t.reason, 'no reason')
       ELSE t.reason
     END AS why
   FROM told AS t
-  CROSS JOIN LATERAL (SELECT statement_timestamp() + make_interval(secs => t.delay) AS due) AS now
+  -- Nothing is tried after expires_at: whoever looks at the row then writes that it has expired.
+  CROSS JOIN LATERAL (SELECT least(statement_timestamp() + make_interval(secs => t.delay), t.expires_at) AS due) AS now
   WHERE t.state = 'sending' AND t.attempt_id = t.token
 ),
 -- = ANY of one: no other plan than to read by the key, however few rows the planner believes the table to have.

@@ -123,13 +123,20 @@ async def test_attempts_used_up_end_in_a_dead_letter(
     assert await due_of(database, id_) is None
 
 
-async def test_next_attempt_beyond_expiry_fails_now(database: Database, store: OutboxStore) -> None:
-    id_ = await insert(database, expires_at=datetime.now(UTC) + timedelta(seconds=30))
-    email = await claimed(store, id_)
-    await store.record([outcome(email, OutcomeKind.RETRY, delay_s=60.0, reason="no route")])
-    row = await row_of(database, id_)
-    assert row["state"] == "failed"
-    assert row["reason"].startswith("the next attempt would come after expires_at")
+async def test_next_attempt_beyond_expiry_is_not_made_and_nobody_is_asked(
+    database: Database, store: OutboxStore
+) -> None:
+    expires = datetime.now(UTC) + timedelta(seconds=30)
+    for kind in (OutcomeKind.RETRY, OutcomeKind.THROTTLED, OutcomeKind.ACCOUNT_STOP):
+        id_ = await insert(database, expires_at=expires)
+        email = await claimed(store, id_)
+        await store.record([outcome(email, kind, delay_s=60.0, reason="no route")])
+        row = await row_of(database, id_)
+        assert (row["state"], row["reason"]) == ("pending", "no route")
+        assert await one(database, "SELECT due FROM email_due WHERE id = $1", id_) == {
+            "due": expires
+        }
+    assert await one(database, "SELECT count(*) AS letters FROM dead_letter") == {"letters": 0}
 
 
 async def test_permanent_refusal_fails_and_is_charged(
