@@ -11,7 +11,7 @@ from typing import Final
 # stage -> what a worker of it does, in order; each has a point before and one after.
 DOINGS: Final = {
     "sender": (
-        "assign", "follow suppressions", "read pending", "close unsendable", "take permits", "claim", "sign",
+        "assign", "follow suppressions", "read pending", "close unsendable", "hold paused", "take permits", "claim", "sign",
         "call", "first byte", "record outcomes", "commit offsets", "revoke",
     ),
     "relay": ("receive", "append", "acknowledge", "store checkpoint", "confirm slot"),
