@@ -1,7 +1,7 @@
 """Requests that accept e-mails, written many at a time: whoever comes while a statement is under way shares the next one."""
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -20,9 +20,14 @@ class _Waiting(NamedTuple):
     size: int
     answer: "asyncio.Future[Accepted]"
 
+    @property
+    def is_large(self) -> bool:
+        return len(self.request.rows) >= LARGE or self.size >= LARGE_BYTES
+
 
 class Writer:
-    """accept() answers once its rows are committed. most: requests that may wait; statements: those at a time.
+    """accept() answers once its rows are committed. most: requests that may wait, half of them of one tenant; statements: those
+    at a time. Tenants take turns, so that one that posts much delays another by a statement, not by its queue.
 
     Nothing here waits longer than the store does. A caller that gives up while its request waits takes it back; one that gives
     up while it is written does not learn what became of it.
@@ -31,8 +36,11 @@ class Writer:
     def __init__(self, store: AcceptStore, *, most: int, statements: int) -> None:
         self._store = store
         self._most = most
+        self._most_of_one = max(most // 2, 1)
         self._statements = statements
-        self._waiting: deque[_Waiting] = deque()
+        # By tenant; who comes first has the next turn.
+        self._queues: OrderedDict[str, deque[_Waiting]] = OrderedDict()
+        self._count = 0
         self._writing: set[asyncio.Task[None]] = set()
         self._is_open = False
 
@@ -42,9 +50,8 @@ class Writer:
     async def close(self, *, within_s: float) -> None:
         """Nothing is taken any more; who waits is told, what is under way ends, or is broken off."""
         self._is_open = False
-        while self._waiting:
-            _fail([self._waiting.popleft()], Overloaded("this process is stopping"))
-        metrics.API_WAITING.set(0)
+        while self._queues:
+            _fail([self._take()], Overloaded("this process is stopping"))
         if self._writing:
             _, late = await asyncio.wait(self._writing, timeout=within_s)
             for task in late:
@@ -54,18 +61,33 @@ class Writer:
         """What was committed of it. size: bytes of its body. Overloaded: too many wait; Unavailable; BadMessage."""
         if not self._is_open:
             raise Overloaded("this process is stopping")
-        if len(self._waiting) >= self._most:
-            raise Overloaded(f"{self._most} requests wait for the database")
+        queue = self._queues.get(request.tenant, ())
+        if self._count >= self._most or len(queue) >= self._most_of_one:
+            raise Overloaded(f"{self._count} requests wait for the database")
         one = _Waiting(request, size, asyncio.get_running_loop().create_future())
-        self._waiting.append(one)
+        self._queues.setdefault(request.tenant, deque()).append(one)
+        self._counted(1)
         self._begin()
-        try:
-            return await one.answer
-        finally:
-            metrics.API_WAITING.set(len(self._waiting))
+        return await one.answer
+
+    def _counted(self, change: int) -> None:
+        self._count += change
+        metrics.API_WAITING.set(self._count)
+
+    def _take(self) -> _Waiting:
+        """The first request of the tenant whose turn it is; the tenant goes to the end of the row."""
+        tenant, queue = self._queues.popitem(last=False)
+        one = queue.popleft()
+        if queue:
+            self._queues[tenant] = queue
+        self._counted(-1)
+        return one
+
+    def _peek(self) -> _Waiting:
+        return next(iter(self._queues.values()))[0]
 
     def _begin(self) -> None:
-        if self._waiting and len(self._writing) < self._statements:
+        if self._queues and len(self._writing) < self._statements:
             task = asyncio.create_task(self._write())
             self._writing.add(task)
             task.add_done_callback(self._ended)
@@ -90,16 +112,14 @@ class Writer:
 
     def _next(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
-        while self._waiting and len(batch) < MOST_TOGETHER:
-            one = self._waiting[0]
-            is_large = len(one.request.rows) >= LARGE or one.size >= LARGE_BYTES
-            if batch and is_large:
+        while self._queues and len(batch) < MOST_TOGETHER:
+            if batch and self._peek().is_large:
                 break
-            self._waiting.popleft()
+            one = self._take()
             if one.answer.done():  # nobody waits for it any more
                 continue
             batch.append(one)
-            if is_large:
+            if one.is_large:
                 break
         # In one order everywhere, so that two statements do not wait for each other.
         batch.sort(key=lambda one: (one.request.tenant, one.request.idempotency_key or ""))
