@@ -89,9 +89,9 @@ def _no_replay() -> None:
             batch.acknowledged = True
         return await close_before(self)
 
-    async def start(self: Any, *args: Any) -> bool:
+    async def start(self: Any, position: Any = 0) -> bool:
         await self._live().execute(advance)
-        return await start_before(self, *args)
+        return await start_before(self, position)
 
     KafkaBatches.close = close  # type: ignore[method-assign]
     ReplicationConnection.start = start  # type: ignore[method-assign]
@@ -124,7 +124,9 @@ def _moved_slot_is_trusted() -> None:
     def judge(slot: Any, *args: Any, **kwargs: Any) -> Any:
         verdict = original(slot, *args, **kwargs)
         trusted = isinstance(verdict, Lost) and slot is not None and slot.confirmed is not None
-        return Usable(start=slot.confirmed) if trusted else verdict
+        if not trusted:
+            return verdict
+        return Usable(confirmed=slot.confirmed, start=slot.confirmed)
 
     vars(relay_slot)["judge"] = judge
 

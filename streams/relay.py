@@ -299,12 +299,12 @@ class Relay:
             )
         else:
             self.health.ready("kafka")
-        if stream is None or not stream.live:
-            return _TICK_S
-        try:
-            stream.keep_alive()
-        except Unavailable as error:
-            self._fail(error)
+        if stream is not None and stream.live:
+            try:
+                stream.keep_alive()
+            except Unavailable as error:
+                self._fail(error)
+        # Also while another relay streams, since it knows nothing of them.
         await self._late.announce()
         return _TICK_S
 

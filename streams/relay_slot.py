@@ -25,9 +25,11 @@ _WATCH_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The slot is ours to open. lost says why it is worthless, if it is; exists: it has to be dropped first."""
+    """The slot is ours to open: it stands at confirmed, and what is before start was acknowledged. lost says why it is worthless,
+    if it is; exists: it has to be dropped first."""
 
     cluster: Cluster
+    confirmed: Lsn
     start: Lsn
     lost: str | None
     exists: bool
@@ -60,18 +62,30 @@ class SlotOpening:
         if isinstance(verdict, Held):
             return verdict
         if isinstance(verdict, Lost):
-            return Claim(cluster=cluster, start=NOWHERE, lost=verdict.why, exists=slot is not None)
+            return Claim(
+                cluster=cluster,
+                confirmed=NOWHERE,
+                start=NOWHERE,
+                lost=verdict.why,
+                exists=slot is not None,
+            )
         if checkpoint is None:
             await store.store_checkpoint(Checkpoint(lsn=verdict.start, cluster=cluster))
-        return Claim(cluster=cluster, start=verdict.start, lost=None, exists=True)
+        return Claim(
+            cluster=cluster,
+            confirmed=verdict.confirmed,
+            start=verdict.start,
+            lost=None,
+            exists=True,
+        )
 
     async def begin(self, claim: Claim) -> Held | None:
         """Starts the stream; Held if somebody who is no relay reads the slot."""
-        if not await self._source.start():
+        if not await self._source.start(claim.start):
             return Held(why="the slot is read by somebody who is no relay")
         # From here on nobody else can move the slot: it must still stand where it was judged.
         slot = await self._store.slot()
-        if slot is None or (claim.lost is None and slot.confirmed != claim.start):
+        if slot is None or (claim.lost is None and slot.confirmed != claim.confirmed):
             raise Unavailable("the slot was moved while it was being opened")
         # Both kinds of relay say that they are at work before they look for the other.
         await self._store.check_setup()

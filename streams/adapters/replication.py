@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq, sql
 
-from streams.domain.acknowledgement import Lsn, parse_lsn
+from streams.domain.acknowledgement import NOWHERE, Lsn, lsn_text, parse_lsn
 from streams.domain.errors import Misconfigured, Unavailable
 from streams.domain.pgoutput import status_update
 from streams.domain.slots import Cluster, NewSlot
@@ -116,11 +116,16 @@ class ReplicationConnection:
                 sql.SQL("DROP_REPLICATION_SLOT {}").format(sql.Identifier(self._slot))
             )
 
-    async def start(self) -> bool:
-        """Starts the stream where the slot stands; False if somebody else reads the slot."""
+    async def start(self, position: Lsn = NOWHERE) -> bool:
+        """Starts the stream where the slot stands, or at the position if that is further on; False if somebody else reads the
+        slot."""
         command = sql.SQL(
-            "START_REPLICATION SLOT {} LOGICAL 0/0 (proto_version '1', publication_names {})"
-        ).format(sql.Identifier(self._slot), sql.Literal(f'"{self._publication}"'))
+            "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {})"
+        ).format(
+            sql.Identifier(self._slot),
+            sql.SQL(lsn_text(position)),
+            sql.Literal(f'"{self._publication}"'),
+        )
         try:
             await self._live().execute(command)
         except psycopg.errors.ObjectInUse:

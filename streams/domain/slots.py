@@ -62,8 +62,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usable:
-    """The slot holds everything from here on."""
+    """The slot holds everything from `confirmed` on; what is before `start` was acknowledged, though the slot may not know it."""
 
+    confirmed: Lsn
     start: Lsn
 
 
@@ -106,7 +107,7 @@ def judge(
     if slot.confirmed is None:
         return Held(why="the slot is being made")
     if checkpoint is None:
-        return Usable(start=slot.confirmed)
+        return Usable(confirmed=slot.confirmed, start=slot.confirmed)
     if checkpoint.cluster.system_id != cluster.system_id:
         return Lost(why="the database was moved to another cluster")
     if checkpoint.lsn == NOWHERE:
@@ -116,4 +117,6 @@ def judge(
             why=f"the slot was moved to {lsn_text(slot.confirmed)} by somebody else, "
             f"the relay had confirmed up to {lsn_text(checkpoint.lsn)}"
         )
-    return Usable(start=slot.confirmed)
+    # A slot goes back to what is on disk of it when the server is killed, before PostgreSQL 17 whenever it is restarted.
+    same = checkpoint.cluster.timeline == cluster.timeline
+    return Usable(confirmed=slot.confirmed, start=checkpoint.lsn if same else slot.confirmed)

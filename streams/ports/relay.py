@@ -27,8 +27,8 @@ class ReplicationSource(Protocol):
 
     async def drop_slot(self) -> None: ...
 
-    async def start(self) -> bool:
-        """Starts the stream where the slot stands; False if somebody else reads the slot."""
+    async def start(self, position: Lsn) -> bool:
+        """Starts the stream where the slot stands, or at the position if that is further on; False if somebody else reads the slot."""
 
     async def receive(self) -> list[bytes]:
         """Messages of the server, at least one, in order; none after wake()."""

@@ -164,6 +164,25 @@ async def test_postgres_killed_and_started_again(setup: Setup, postgres: LocalPo
         await arrives_after(setup, 5_100)
 
 
+async def test_a_killed_postgres_does_not_make_the_relay_send_again_what_it_had_acknowledged(
+    setup: Setup, postgres: LocalPostgres
+) -> None:
+    """The slot goes back to what is on disk of it, the stored position does not."""
+    async with streaming(setup.relay()):
+        await setup.execute("CHECKPOINT")
+        await setup.insert(0, 5_000)
+        written = await setup.wal_position()
+
+        async def is_confirmed() -> bool:
+            return await setup.confirmed() >= written
+
+        await eventually(is_confirmed)
+        await asyncio.to_thread(postgres.kill)
+        await asyncio.to_thread(postgres.start)
+        await setup.insert(5_000, 5_010)
+        assert len(await arrives_after(setup, 5_010)) == 5_010
+
+
 async def test_the_server_process_is_ended_in_the_middle_of_the_stream(setup: Setup) -> None:
     async with streaming(setup.relay()):
         inserting = asyncio.create_task(setup.insert(0, 20_000))

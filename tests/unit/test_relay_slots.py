@@ -28,17 +28,22 @@ def checkpoint(lsn: int, cluster: Cluster = HERE) -> Checkpoint:
     return Checkpoint(lsn=Lsn(lsn), cluster=cluster)
 
 
-@pytest.mark.parametrize("stored", [None, checkpoint(100), checkpoint(500)])
-def test_a_slot_that_is_not_beyond_the_stored_position_is_usable(
-    stored: Checkpoint | None,
+@pytest.mark.parametrize(
+    ("stored", "start"), [(None, 100), (checkpoint(100), 100), (checkpoint(500), 500)]
+)
+def test_a_slot_that_is_not_beyond_the_stored_position_is_usable_from_there_on(
+    stored: Checkpoint | None, start: int
 ) -> None:
-    assert judge(slot(), stored, HERE) == Usable(start=Lsn(100))
+    """It goes back when the server is killed; what was acknowledged is not sent again for it."""
+    assert judge(slot(), stored, HERE) == Usable(confirmed=Lsn(100), start=Lsn(start))
 
 
-def test_a_slot_of_another_timeline_is_usable_while_it_is_not_beyond_the_stored_position() -> None:
-    assert judge(slot(), checkpoint(100), Cluster(system_id="1", timeline=2)) == Usable(
-        start=Lsn(100)
-    )
+@pytest.mark.parametrize("stored", [100, 500])
+def test_a_slot_of_another_timeline_is_usable_from_where_it_stands(stored: int) -> None:
+    """A position of another history says nothing of this one."""
+    later = Cluster(system_id="1", timeline=2)
+    usable = Usable(confirmed=Lsn(100), start=Lsn(100))
+    assert judge(slot(), checkpoint(stored), later) == usable
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class Source:
     async def drop_slot(self) -> None:
         raise AssertionError("the slot is good")
 
-    async def start(self) -> bool:
+    async def start(self, position: Lsn) -> bool:
         return True
 
     async def receive(self) -> list[bytes]:
