@@ -97,7 +97,13 @@ async def _prepare(dsn: str) -> tuple[str, str]:
     async with Database(dsn, pool_size=1, timeout_s=60, name="benchmark") as database:
         await migrate(database, salt=SALT.encode(), slot=None)
         await ApiAdmin(database).create_key(
-            key, tenant="shop", label="benchmark", test=False, scopes=list(Scope), expires=None
+            key,
+            tenant="shop",
+            label="benchmark",
+            test=False,
+            scopes=list(Scope),
+            expires=None,
+            by_whom="benchmark",
         )
         async with database.connection() as connection:
             return key.text, str(await connection.fetchval("SHOW server_version"))

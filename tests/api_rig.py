@@ -54,7 +54,13 @@ async def make_key(
 ) -> NewKey:
     key = new_key(secrets.token_bytes(RANDOM_BYTES), test=test)
     await ApiAdmin(database).create_key(
-        key, tenant=tenant, label="test", test=test, scopes=scopes, expires=more.get("expires")
+        key,
+        tenant=tenant,
+        label="test",
+        test=test,
+        scopes=scopes,
+        expires=more.get("expires"),
+        by_whom="test",
     )
     return key
 

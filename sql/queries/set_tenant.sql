@@ -1,4 +1,9 @@
--- Makes a tenant of the accept API, or changes its limits; null leaves one as it is, 0 takes a bound away. $1 name text, $2 senders text[] (empty: any), $3 messages a second float8, $4 burst int, $5 quota bigint (-1: none), $6 period of the quota text.
+-- Makes a tenant of the accept API, or changes its limits; null leaves one as it is, 0 takes a bound away. $1 name text, $2 senders text[] (empty: any), $3 messages a second float8, $4 burst int, $5 quota bigint (-1: none), $6 period of the quota text, $7 by whom text, $8 why text.
+WITH logged AS (
+  INSERT INTO audit_log (by_whom, action, why, detail)
+  VALUES ($7, 'tenant.set', $8, jsonb_strip_nulls(jsonb_build_object('tenant', $1::text, 'senders', $2::text[], 'per_second', $3::float8,
+    'burst', $4::int, 'quota', $5::bigint, 'quota_period', $6::text)))
+)
 INSERT INTO tenant AS t (name, senders, per_second, burst, quota, quota_period)
 VALUES ($1, nullif($2::text[], '{}'), nullif($3::float8, 0), coalesce($4::int, 100), nullif($5::bigint, -1), coalesce($6::text, 'month'))
 ON CONFLICT (name) DO UPDATE SET

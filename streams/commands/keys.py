@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from streams.commands.operating import Row, tell
+from streams.commands.operating import By, Reason, Row, decision, tell
 from streams.commands.running import Json, run_async
 from streams.domain.api_keys import RANDOM_BYTES, Scope, new_key
 from streams.domain.errors import Misconfigured
@@ -21,6 +21,7 @@ def create(
     *,
     tenant: Annotated[str, typer.Option(help="Whose key; made if there is no such tenant.")],
     label: Annotated[str, typer.Option(help="What uses it, for those who look at it later.")],
+    by: By,
     test: Annotated[bool, typer.Option("--test", help="Nothing that it posts is sent.")] = False,
     scope: Annotated[
         list[Scope] | None, typer.Option(help="What it may do; repeat it. All by default.")
@@ -36,6 +37,7 @@ def create(
     _check(tenant, label)
     if days is not None and not 0 < days <= 36_500:
         raise Misconfigured(f"--days {days:g}: give more than 0 and at most 36500 days")
+    who = decision(by, label)
     key = new_key(secrets.token_bytes(RANDOM_BYTES), test=test)
     expires = None if days is None else datetime.now(UTC) + timedelta(days=days)
 
@@ -44,10 +46,11 @@ def create(
             await admin.create_key(
                 key,
                 tenant=tenant,
-                label=label.strip(),
+                label=who.why,
                 test=test,
                 scopes=sorted(set(scope or Scope)),
                 expires=expires,
+                by_whom=who.by_whom,
             )
         document = {"id": key.id, "key": key.text, "tenant": tenant, "expires": expires}
         tell(document, [key.text], as_json=as_json)
@@ -76,14 +79,18 @@ def list_(
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The id, not the key itself.")],
     *,
+    by: By,
+    reason: Reason,
     as_json: Json = False,
 ) -> None:
     """Ends a key for good; every process of the API refuses it within 5 s."""
     from streams import wiring
 
+    who = decision(by, reason)
+
     async def work() -> None:
         async with wiring.api_admin() as admin:
-            row = await admin.revoke(key_id)
+            row = await admin.revoke(key_id, who)
         if row is None:
             raise Misconfigured(f"there is no key {key_id}: look at mailstreams keys list")
         tell(row, [f"{row['id']} of {row['tenant']} is revoked"], as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from streams.commands.keys import TENANT
-from streams.commands.operating import Row, tell
+from streams.commands.operating import By, Reason, Row, decision, tell
 from streams.commands.running import Json, run_async
 from streams.domain.errors import Misconfigured
 
@@ -16,6 +16,8 @@ app = typer.Typer(no_args_is_help=True, help="Limits of the tenants of the accep
 def set_(
     name: str,
     *,
+    by: By,
+    reason: Reason,
     rate: Annotated[
         float | None, typer.Option(min=0, help="E-mails a second; 0: no bound.")
     ] = None,
@@ -47,10 +49,13 @@ def set_(
     if any_sender and sender:
         raise Misconfigured("--sender and --any-sender contradict each other: give one of them")
 
+    who = decision(by, reason)
+
     async def work() -> None:
         async with wiring.api_admin() as admin:
             row = await admin.set_tenant(
                 name,
+                who,
                 senders=[] if any_sender else sender or None,
                 per_second=rate,
                 burst=burst,

@@ -47,7 +47,7 @@ def test_what_is_posted_to_the_one_process_is_sent(one_process: System) -> None:
         found["address"] for line in log if (found := json.loads(line))["action"] == "api.listening"
     }
     made = mailstreams(
-        *("keys", "create", "--tenant", "shop", "--label", "test"),
+        *("keys", "create", "--tenant", "shop", "--label", "test", "--by", "test"),
         environment=one_process.environment,
     )
     request = urllib.request.Request(

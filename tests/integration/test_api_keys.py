@@ -68,10 +68,11 @@ async def test_keys_are_made_listed_and_revoked_by_command(
 ) -> None:
     """Two keys of a tenant are in use while one takes over; a revoked one is refused soon."""
     given = {"MAILSTREAMS_POSTGRES_DSN": database_dsn}
+    by = ("--by", "Ann", "--reason", "rotation")
     made = [
         json.loads(
             mailstreams(
-                *("keys", "create", "--tenant", "shop", "--label", label, "--json"),
+                *("keys", "create", "--tenant", "shop", "--label", label, "--by", "Ann", "--json"),
                 environment=given,
             ).stdout
         )
@@ -82,7 +83,7 @@ async def test_keys_are_made_listed_and_revoked_by_command(
     assert presented is not None
     assert presented.id == old.id
     assert (await status(api, old), await status(api, new)) == (202, 202)
-    assert mailstreams("keys", "revoke", old.id, environment=given).returncode == 0
+    assert mailstreams("keys", "revoke", old.id, *by, environment=given).returncode == 0
     monkeypatch.setattr(keys_module, "REMEMBERED_S", 0.0)
     api._endpoint._keys._known.clear()
     assert (await status(api, old), await status(api, new)) == (401, 202)
@@ -90,8 +91,11 @@ async def test_keys_are_made_listed_and_revoked_by_command(
     assert "revoked" in listed.splitlines()[0]
     assert new.text not in listed
     limits = mailstreams(
-        "tenants", "set", "shop", "--rate", "0.001", "--burst", "1", environment=given
+        "tenants", "set", "shop", "--rate", "0.001", "--burst", "1", *by, environment=given
     )
     assert "0.001 a second, 1 at once" in limits.stdout
     assert (await status(api, new), await status(api, new)) == (202, 429)
-    assert mailstreams("keys", "revoke", "unknown", environment=given).returncode == 2
+    assert mailstreams("keys", "revoke", "unknown", *by, environment=given).returncode == 2
+    logged = await rows(database, "SELECT by_whom, action, why FROM audit_log ORDER BY id")
+    assert {(row["by_whom"], row["action"]) for row in logged} == {("Ann", "api-key.created"), ("Ann", "api-key.revoked"), ("Ann", "tenant.set")}  # fmt: skip
+    assert {row["why"] for row in logged} == {"old", "new", "rotation"}

@@ -11,9 +11,11 @@ import pytest
 from streams.adapters.api_admin import ApiAdmin
 from streams.adapters.postgres import Database
 from streams.api import Api
+from streams.domain.by_hand import Decision
 from tests.api_rig import EMAIL, Client, Json, api_on, client, make_key, rows
 
 pytestmark = pytest.mark.servers
+BY = Decision(by_whom="test", why="test")
 # Of 50 twins each; API_TWINS=1000 looks longer.
 ROUNDS = int(os.environ.get("API_TWINS", "5"))
 
@@ -282,7 +284,7 @@ async def test_a_batch_without_one_good_email_is_refused_with_every_result(shop:
 
 async def set_tenant(database: Database, **limits: Any) -> None:
     given = {"senders": None, "per_second": None, "burst": None, "quota": None}
-    await ApiAdmin(database).set_tenant("shop", **(given | {"quota_period": None} | limits))
+    await ApiAdmin(database).set_tenant("shop", BY, **(given | {"quota_period": None} | limits))
 
 
 async def test_a_tenant_that_posts_too_fast_is_told_when_to_come_again(

@@ -1,6 +1,7 @@
 """What a tenant asks of its messages and suppressions, and changes; and that nobody else's are touched."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import pytest
 
 from streams.accepting.routes import Route
 from streams.adapters.postgres import Database
+from streams.adapters.schedule_store import ScheduleStore
 from streams.api import Api
 from streams.domain.diagnosis_privileges import STAGES
 from tests.api_rig import EMAIL, Client, api_on, client, make_key, rows
@@ -143,6 +145,21 @@ async def test_a_scheduled_message_gets_another_time_and_its_wake_up_with_it(
         f"/v1/emails/{id_}/reschedule", {"send_after": "2101-01-01T00:00:00Z"}
     )
     assert (status, problem["errors"][0]["pointer"]) == (422, "/send_after")
+
+
+async def test_the_scheduler_wakes_a_message_at_its_new_time(
+    shop: Client, database: Database
+) -> None:
+    schedule = ScheduleStore(database)
+    id_ = await posted(shop, send_after=LATER)
+    assert (await schedule.take_due(10)).pointers == 0
+    now = datetime.now(UTC).isoformat()
+    assert (await shop.post(f"/v1/emails/{id_}/reschedule", {"send_after": now}))[0] == 200
+    assert (await schedule.take_due(10)).pointers == 1
+    [pointer] = await rows(database, "SELECT payload ->> 'id' AS id FROM outbox_feed WHERE type = 'pointer'")  # fmt: skip
+    assert pointer["id"] == id_
+    # Its time has come: it is on its way.
+    assert (await shop.post(f"/v1/emails/{id_}/reschedule", {"send_after": LATER}))[0] == 409
 
 
 async def test_what_is_due_or_was_never_scheduled_gets_no_other_time(
