@@ -13,12 +13,14 @@ from streams.domain.heartbeats import heartbeat_keys
 from streams.domain.schedule import sweep_ages
 from streams.domain.topics import Lane
 from streams.ports.scheduler import AccountReader, Schedule
+from streams.ports.upkeep import OldRows
 from streams.provider_list import ProviderList
 from streams.runtime import metrics
 from streams.runtime.lifecycle import Health, run_duties
 from streams.runtime.settings import Settings
 from streams.scheduling.account_poll import AccountPoll
 from streams.scheduling.oldest_pending import OldestPendingSearch
+from streams.scheduling.retention import Retention, kept
 from streams.scheduling.unknown_outcomes import (
     UnknownOutcomes,
     UnknownOutcomesSettings,
@@ -49,6 +51,7 @@ class Scheduler:
         account: AccountReader,
         settings: Settings,
         provider_list: ProviderList | None = None,
+        old_rows: OldRows | None = None,
     ) -> None:
         self.health = Health(stage=STAGE)
         self._schedule = schedule
@@ -60,6 +63,7 @@ class Scheduler:
         self._poll = AccountPoll(schedule, account, factor=settings.rate_safety_factor)
         self._search = {lane: OldestPendingSearch(schedule, lane) for lane in Lane}
         self.unknown = UnknownOutcomes(schedule, UnknownOutcomesSettings.of(settings))
+        self.retention = None if old_rows is None else Retention(old_rows, kept(settings))
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._running = False
@@ -83,6 +87,15 @@ class Scheduler:
             more = {
                 "provider_list": self._provider_list.work_off,
                 "measure_provider_list": self._provider_list.measure,
+            }
+        if self.retention is not None:
+            more |= {
+                "mark_feed": self.retention.mark_feed,
+                "drop_feed": self.retention.drop_feed,
+                "purge_contents": self.retention.purge_contents,
+                "purge_messages": self.retention.purge_messages,
+                "purge_events": self.retention.purge_events,
+                "measure_upkeep": self.retention.measure,
             }
         return more | {
             "take_due": self.take_due,

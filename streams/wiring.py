@@ -254,13 +254,16 @@ def recipients(config: Settings) -> Stage:
 def scheduler(config: Settings) -> Stage:
     from streams.adapters.schedule_store import ScheduleStore
     from streams.adapters.ses_account import SesAccount
+    from streams.adapters.upkeep_store import UpkeepStore
     from streams.scheduler import Scheduler
 
+    shared = database(config, "scheduler")
     return Scheduler(
-        schedule=ScheduleStore(database(config, "scheduler")),
+        schedule=ScheduleStore(shared),
         account=SesAccount(),
         settings=config,
         provider_list=provider_list(config) if config.provider_list else None,
+        old_rows=UpkeepStore(shared, slot=config.relay_slot),
     )
 
 

@@ -199,10 +199,10 @@ class Database:
         async with self._session() as connection:
             return await connection.fetch(query(name), *args)
 
-    async def value(self, name: str, *args: Any) -> Any:
-        """The first column of the first row of sql/queries/<name>.sql, or None."""
+    async def value(self, name: str, *args: Any, timeout_s: float | None = None) -> Any:
+        """The first column of the first row of sql/queries/<name>.sql, or None. timeout_s: instead of the pool's."""
         async with self._session() as connection:
-            return await connection.fetchval(query(name), *args)
+            return await connection.fetchval(query(name), *args, timeout=timeout_s)
 
     def _session(self) -> AbstractAsyncContextManager[Connection]:
         """For one statement."""

@@ -443,6 +443,35 @@ SCHEDULER_UNDECIDED = Gauge(
 SCHEDULER_DEAD_LETTERS = Gauge(
     "mailstreams_scheduler_dead_letters", "Rows of table dead_letter. Each needs a person."
 )
+SCHEDULER_FEED_DROPS = Counter(
+    "mailstreams_scheduler_feed_drops_total",
+    "Attempts to drop the feed's oldest day: dropped, unconfirmed (the slot is not there, not in use, or not past it), or busy "
+    "(somebody reads or writes there for long; tried again).",
+    ["outcome"],
+)
+SCHEDULER_FEED_BEHIND = Gauge(
+    "mailstreams_scheduler_feed_behind_seconds",
+    "How long the oldest day of the feed is kept beyond feed_keep_s. More than a day: the slot does not move, or a transaction "
+    "that uses the feed stays open; the table grows until that ends.",
+)
+SCHEDULER_PURGED = Counter(
+    "mailstreams_scheduler_purged_rows_total",
+    "Rows removed by age, by table; contents: messages that were emptied.",
+    ["table"],
+)
+SCHEDULER_OLDEST_MESSAGE = Gauge(
+    "mailstreams_scheduler_oldest_message_age_seconds",
+    "Age of the oldest row of email_outbox. Far above retention_messages_s: it waits for a person (dead letters), or purging is behind.",
+)
+SCHEDULER_OLDEST_TRANSACTION = Gauge(
+    "mailstreams_scheduler_oldest_transaction_age_seconds",
+    "Age of the oldest transaction, prepared ones too, whose snapshot keeps dead rows from being removed. Growing: end the report "
+    "or session that pg_stat_activity or pg_prepared_xacts names. Without pg_monitor only sessions of our own role are seen.",
+)
+SCHEDULER_XMIN_BEHIND = Gauge(
+    "mailstreams_scheduler_xmin_behind_transactions",
+    "How many transactions ago dead rows stopped being removed, by snapshots, prepared transactions, standbys and slots.",
+)
 SCHEDULER_HEARTBEAT_AGE = Gauge(
     "mailstreams_scheduler_heartbeat_age_seconds",
     "Since the newest heartbeat that any scheduler put into the feed. More than some seconds: no scheduler works, and soon "

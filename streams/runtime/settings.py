@@ -17,6 +17,13 @@ from streams.domain.errors import Misconfigured
 
 # From a claim to its call: rendering, signing, waiting for the slot.
 CLAIM_TO_CALL_S = 5.0
+# A retry or a redrive needs contents and feed; within 45 days a source may repeat an event.
+_LEAST_KEPT_S = {
+    "feed_keep_s": 3600.0,
+    "retention_contents_s": 86_400.0,
+    "retention_messages_s": 3_888_000.0,
+    "retention_events_s": 3_888_000.0,
+}
 _SECRETS = ("recipient_salt", "unreadable_key", "events_basic_auth")
 
 
@@ -236,6 +243,26 @@ class Settings(BaseSettings):
     scheduler_sweep_age_s: float = Field(
         default=300.0, gt=0, description="rows pending for longer get a new pointer"
     )
+    feed_keep_s: float = Field(
+        default=259_200.0,
+        ge=0,
+        description="a day of the feed is dropped so long after its end, once Kafka has it; until then it can be replayed; 0: never",
+    )
+    retention_contents_s: float = Field(
+        default=2_592_000.0,
+        ge=0,
+        description="contents of messages that have ended are removed at this age; 0: never",
+    )
+    retention_messages_s: float = Field(
+        default=7_776_000.0,
+        ge=0,
+        description="messages that have ended are removed at this age, with attempts, outcomes and events; 0: never",
+    )
+    retention_events_s: float = Field(
+        default=7_776_000.0,
+        ge=0,
+        description="events of no message of ours are removed at this age; 0: never",
+    )
     rate_safety_factor: float = Field(
         default=0.95, gt=0, le=1, description="share of the SES rate that is used"
     )
@@ -264,6 +291,19 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @model_validator(mode="after")
+    def _keep_long_enough(self) -> Self:
+        for name, least in _LEAST_KEPT_S.items():
+            value = getattr(self, name)
+            if 0 < value < least:
+                raise ValueError(f"{name} ({value:g}) must be 0 (for ever) or at least {least:g}")
+        if 0 < self.retention_messages_s < self.retention_contents_s:
+            raise ValueError(
+                f"retention_messages_s ({self.retention_messages_s:g}) must not be less than "
+                f"retention_contents_s ({self.retention_contents_s:g}): contents go first"
+            )
+        return self
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -24,7 +24,7 @@ ADAPTERS = {
         "evidence_page",
         "intake_watch_log",
     ],
-    "scheduler": ["schedule_store", "provider_list_store", "suppression_rows"],
+    "scheduler": ["schedule_store", "upkeep_store", "provider_list_store", "suppression_rows"],
     "api": ["accept_store"],
 }
 ORDER = ("SELECT", "INSERT", "UPDATE", "DELETE")
