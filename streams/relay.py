@@ -165,7 +165,9 @@ class Relay:
         if stream is not None:
             self.health.not_ready("slot", "not streaming")
             self.health.ready("topic")
-            await self._sink.drained(_LET_GO_S)
+            # Without the lock nothing of ours may come behind the records of the next one.
+            if not self._source.lost:
+                await self._sink.drained(_LET_GO_S)
             self._late.add(await self._sink.close())
             await self._confirm_last(stream)
             stream.end()

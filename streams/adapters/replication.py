@@ -91,6 +91,12 @@ class ReplicationConnection:
         """The server process of this connection."""
         return int(self._libpq.backend_pid)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone, and with it the lock: another relay may write by now."""
+        libpq = self._libpq
+        return libpq is None or self._over is not None or libpq.status != pq.ConnStatus.OK
+
     async def try_lock(self) -> bool:
         """Becomes the one relay of this slot while the connection lives; False if another one is."""
         row = await self._row("SELECT pg_try_advisory_lock({}, hashtext({}))", _LOCK, self._slot)

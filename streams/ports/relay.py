@@ -17,6 +17,10 @@ class ReplicationSource(Protocol):
     @property
     def backend_pid(self) -> int: ...
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone, and with it the lock: another relay may write by now."""
+
     async def try_lock(self) -> bool:
         """Becomes the one relay of this slot as long as the connection lives; False if another one is."""
 

@@ -36,6 +36,7 @@ class Source:
         self.journal = journal
         self.messages: asyncio.Queue[list[bytes]] = asyncio.Queue()
         self.locked_by_another = False
+        self.lost = False
         self.connections = self.closed = 0
 
     async def connect(self) -> None:
@@ -78,6 +79,7 @@ class Sink:
     def __init__(self) -> None:
         self.batches: list[tuple[Outstanding, list[FeedRow]]] = []
         self.appended: list[FeedRow] = []
+        self.waited = 0
 
     async def open(
         self,
@@ -110,6 +112,7 @@ class Sink:
         return True
 
     async def drained(self, timeout_s: float) -> bool:
+        self.waited += 1
         return not self.batches
 
     async def close(self) -> list[bytes]:
@@ -248,6 +251,18 @@ async def test_a_failed_delivery_begins_again_from_the_slot() -> None:
         await until(lambda: len(world.sink.appended) == 2)
         world.sink.acknowledge_all()
         await until(lambda: world.confirmed() == 50)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_is_on_its_way_is_waited_for_while_no_other_relay_can_write(lost: bool) -> None:
+    async with running() as world:
+        world.send(*transaction(50))
+        await until(lambda: world.sink.appended)
+        world.source.lost = lost
+        world.sink.on_failure(Unavailable("the stream ended"))
+        await until(lambda: world.source.connections > 1)
+        assert world.sink.waited == (0 if lost else 1)
+        world.source.lost = False
 
 
 async def test_a_refused_record_is_set_aside_when_its_row_comes_again() -> None:
