@@ -12,8 +12,8 @@ Result = TypeVar("Result")
 class Turns:
     """at_once may go on together; most may wait, the next one is Overloaded at once.
 
-    Work that has begun is never cancelled, whoever gives up waiting for it: asyncpg loses a connection that is broken off while
-    it is made. It ends by the time-outs of the store, and holds its turn until then.
+    Work that has begun is never cancelled, whoever gives up waiting for it: it keeps its connection until the server has answered
+    or a time-out of the store ends it, and holds its turn as long, so that turns never outnumber connections.
     """
 
     def __init__(self, *, at_once: int, most: int) -> None:
