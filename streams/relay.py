@@ -207,6 +207,9 @@ class Relay:
             for row, reason in refused:
                 await self._set_aside(row, reason)
             await self._wait_for_topics(stream, {row[2] for row in rows})
+        # What was read before a wait or a freeze is the next relay's by now, if the connection ended meanwhile.
+        if self._source.lost:
+            raise Unavailable("PostgreSQL (replication): the connection has ended")
         if rows:
             self._sink.append(rows)
 

@@ -5,6 +5,7 @@ psycopg has no replication support of its own (its issue 71), but its libpq laye
 
 import asyncio
 import logging
+import select
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ _OPTIONS: Final[dict[str, Any]] = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
+# Linux tells of an end behind unread bytes; hang-ups and errors are told everywhere.
+_ENDED: Final = getattr(select, "POLLRDHUP", 0)
 # Messages at a time, roughly.
 _CHUNK: Final = 1500
 # Any fixed number; with the slot's name it makes the lock that keeps two relays from recovering one slot at once.
@@ -95,7 +98,12 @@ class ReplicationConnection:
     def lost(self) -> bool:
         """Whether the connection is gone, and with it the lock: another relay may write by now."""
         libpq = self._libpq
-        return libpq is None or self._over is not None or libpq.status != pq.ConnStatus.OK
+        if libpq is None or self._over is not None or libpq.status != pq.ConnStatus.OK:
+            return True
+        # The server's end is seen although messages before it are unread.
+        poll = select.poll()
+        poll.register(libpq.socket, _ENDED)
+        return bool(poll.poll(0))
 
     async def try_lock(self) -> bool:
         """Becomes the one relay of this slot while the connection lives; False if another one is."""

@@ -265,6 +265,17 @@ async def test_what_is_on_its_way_is_waited_for_while_no_other_relay_can_write(l
         world.source.lost = False
 
 
+async def test_nothing_is_written_once_the_connection_is_lost() -> None:
+    async with running() as world:
+        world.source.lost = True
+        world.send(*transaction(50))
+        await until(lambda: world.source.connections > 1)
+        assert world.sink.appended == []
+        world.source.lost = False
+        world.send(*transaction(50))
+        await until(lambda: world.sink.appended)
+
+
 async def test_a_refused_record_is_set_aside_when_its_row_comes_again() -> None:
     async with running() as world:
         world.send(*transaction(50))
