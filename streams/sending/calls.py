@@ -142,12 +142,14 @@ class Calls:
         metrics.SENDER_IN_FLIGHT.set(self._under_way)
 
     def close(self) -> None:
-        """From now on no call begins: what waits for its slot is given back."""
+        """From now on no call begins: what waits for its slot, or for room in the circuit, is given back."""
         self.ends.close()
+        self._circuit.close()
 
     def open(self) -> None:
         self._abandoned = False
         self.ends.open()
+        self._circuit.open()
 
     @property
     def idle(self) -> bool:

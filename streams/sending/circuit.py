@@ -43,6 +43,7 @@ class Circuit:
         self._telling = 0
         self._reached_at = self._began_at = 0.0
         self._unanswered: set[UUID] = set()
+        self._closing = False
         self._changed = asyncio.Event()
         # Failures in a row: how many, of one message alone or of several, in how many rounds.
         self._failing = 0
@@ -80,16 +81,27 @@ class Circuit:
         return await self.enter_some([attempt_id], patience_s=patience_s) == 1
 
     async def enter_some(self, attempt_ids: Sequence[UUID], *, patience_s: float) -> int:
-        """Counts the first of the attempts that are to begin together, and says how many there was room for."""
+        """Counts the first of the attempts that are to begin together, and says how many there was room for.
+
+        While calls are closed nobody waits.
+        """
         deadline = time.monotonic() + patience_s
         while not (room := self.room):
-            if (left := deadline - time.monotonic()) <= 0:
+            if self._closing or (left := deadline - time.monotonic()) <= 0:
                 return 0
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
         entering = attempt_ids[:room]
         self._unanswered.update(entering)
         return len(entering)
+
+    def close(self) -> None:
+        """No call begins any more: what waits for room learns it at once."""
+        self._closing = True
+        self._wake()
+
+    def open(self) -> None:
+        self._closing = False
 
     def leave(self, attempt_id: UUID) -> None:
         """The call has ended, or was not made."""

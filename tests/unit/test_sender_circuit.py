@@ -171,6 +171,20 @@ async def test_failures_of_others_let_fewer_begin_here() -> None:
     assert await entered(circuit, 100) == UNANSWERED - 4
 
 
+async def test_who_waits_is_let_go_at_once_when_calls_are_closed() -> None:
+    """A sender that is asked to stop while SES fails must not spend its drain on calls that will not be made."""
+    circuit = Circuit()
+    await entered(circuit, UNANSWERED)
+    waiting = asyncio.create_task(circuit.enter(UUID(int=99), patience_s=60.0))
+    await asyncio.sleep(0)
+    circuit.close()
+    assert not await asyncio.wait_for(waiting, 1.0)
+    assert not await asyncio.wait_for(circuit.enter(UUID(int=98), patience_s=60.0), 1.0)
+    circuit.open()
+    circuit.reached(begun=time.monotonic())
+    assert await circuit.enter(UUID(int=97), patience_s=0.0)
+
+
 async def test_who_waits_begins_with_the_next_answer() -> None:
     circuit = Circuit()
     await entered(circuit, UNANSWERED)
