@@ -1,11 +1,11 @@
 """Which repetitions a disturbance explains, and which came of more than what was sent in the last moments before it.
 
 A repetition is a pair of copies of one row, by the times at which relays read it. It was sent again, so the earlier copy was not
-confirmed when the relay that sent it ended: it must have been sent right before the disturbance that ended that one. Disturbances
-that follow each other closely are one.
+confirmed when the relay that sent it ended: it must have been sent right before the disturbance that ended that one, and all that are sent
+again may not be more than what was sent in that time. Disturbances that follow each other closely are one.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -93,7 +93,9 @@ def judge_repeats(
         for earlier, later in pairwise(sorted(found))
     ]
     explainer = _Explainer(sorted(sessions, key=lambda s: s.at), closed, disturbances)
-    of_recoveries, oldest_of_recoveries, oldest, beyond = 0, 0.0, 0.0, []
+    of_recoveries, oldest_of_recoveries, oldest = 0, 0.0, 0.0
+    beyond: list[Beyond] = []
+    explained: dict[int, list[Beyond]] = defaultdict(list)
     for repeat in repeats:
         if explainer.recovered(repeat):
             of_recoveries += 1
@@ -101,8 +103,16 @@ def judge_repeats(
             continue
         age, words = explainer.age(repeat)
         oldest = max(oldest, age)
-        if age > bound_s + _ROUNDED_S:
-            beyond.append(Beyond(repeat, words, age))
+        found = Beyond(repeat, words, age)
+        if age == float("inf"):
+            beyond.append(found)
+        else:
+            explained[explainer.session_of(repeat.earlier)].append(found)
+    every = sorted(at for of_row in times.values() for at in of_row)
+    for number, of_session in explained.items():
+        most = explainer.sent(number, every, bound_s)
+        of_session.sort(key=lambda b: b.age)
+        beyond += [b for b in of_session[most:] if b.age > bound_s + _ROUNDED_S]
     return Repeats(
         all=len(repeats),
         of_recoveries=of_recoveries,
@@ -149,6 +159,14 @@ class _Explainer:
             return float("inf"), "sent again although nothing was disturbed"
         age = window - repeat.earlier
         return age, f"its first copy was sent {age * 1000:.0f} ms before the disturbance"
+
+    def sent(self, number: int, every: Sequence[float], bound_s: float) -> int:
+        """How many of these times lie between the last moments before the disturbance and the next session."""
+        window = self._windows.get(number)
+        if window is None:
+            return 0
+        over = self._sessions[number + 1].at
+        return bisect_left(every, over) - bisect_left(every, window - bound_s - _ROUNDED_S)
 
     def _left_over(self, repeat: Repeat) -> bool:
         """What a frozen relay had read is written when it wakes up."""

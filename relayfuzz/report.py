@@ -17,7 +17,7 @@ _MEANING: Final = {
     "inversions": "first copies of a key's rows in another order than that of their commits",
     "last_suppression_wrong": "recipients of whom a reader that ignores older sequences, or the very last record after healing, says anything else than the table",
     "not_healed": "recipients whose last record stayed an older one although the relay that gave its producer up lives",
-    "duplicates_beyond_bound": f"rows sent again whose first copy was sent more than {BOUND_S * 1000:g} ms before the disturbance, or by two relays at once",
+    "duplicates_beyond_bound": f"rows sent again beyond as many as were sent in the last {BOUND_S * 1000:g} ms before the disturbance, or by two relays at once",
     "commits_gone": "commits that PostgreSQL answered and forgot (not of the relay: shows that the record of truth holds)",
 }
 _INTRODUCTION: Final = """`make relayfuzz` runs two relays on real PostgreSQL and Kafka, each with connections of its own for SQL and for replication that can be cut
@@ -27,8 +27,8 @@ in the same transaction, and in the memory of the writers. Relays are killed, fr
 connections are reset, refused, delayed, muted, frozen, cut off in the middle of an answer, and what is on its way to Kafka arrives late beside newer
 connections; PostgreSQL and Kafka are killed, restarted and frozen; the slot is dropped, advanced and made anew by somebody else. After each round the topics are read whole.
 
-When a record was sent is its own time stamp, which the relay sets when it reads the row, by the clock that the kills are noted with. A row that was sent again must have been
-sent first in the last moments before the disturbance that ended its relay; disturbances within a second of each other are one. What a lost slot
+When a record was sent is its own time stamp, which the relay sets when it reads the row, by the clock that the kills are noted with. After each disturbance no more rows may be sent again than were
+sent in the last moments before it; disturbances within a second of each other are one. What a lost slot
 makes a relay send again is counted apart.
 """
 

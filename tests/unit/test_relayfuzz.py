@@ -129,6 +129,14 @@ def test_what_was_sent_long_before_the_kill_may_not() -> None:
     assert "300 ms before" in words
 
 
+def test_no_more_may_be_sent_again_than_was_sent_in_the_last_moments() -> None:
+    copies = [copy(1, 0, at=109.7), copy(1, 1, at=110.6), copy(2, 2, at=109.9)]
+    assert not judge_repeats(copies, NEXT, [KILL], bound_s=0.2).beyond
+    copies += [copy(3, 3, at=109.6), copy(3, 4, at=110.6)]
+    [beyond] = judge_repeats(copies, NEXT, [KILL], bound_s=0.2).beyond
+    assert beyond.repeat.earlier == 109.6
+
+
 def test_a_repetition_without_any_disturbance_is_never_right() -> None:
     [words] = repeats(110.4, 110.6, sessions=NEXT)
     assert "nothing was disturbed" in words
