@@ -9,7 +9,7 @@ bound AS (
 ),
 seen AS MATERIALIZED (
   SELECT o.id, o.state NOT IN ('pending', 'sending', 'ambiguous') AND o.purged IS NULL
-    AND NOT EXISTS (SELECT FROM dead_letter AS l WHERE l.outbox_id = o.id) AS over
+    AND (SELECT true FROM dead_letter AS l WHERE l.outbox_id = o.id LIMIT 1) IS NULL AS over
   FROM email_outbox AS o
   WHERE o.id > (SELECT position FROM duty) AND o.id < (SELECT id FROM bound)
   ORDER BY o.id

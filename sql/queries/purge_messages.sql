@@ -5,8 +5,9 @@ WITH bound AS (
 ),
 seen AS MATERIALIZED (
   SELECT o.id, o.state NOT IN ('pending', 'sending', 'ambiguous')
-    AND NOT EXISTS (SELECT FROM dead_letter AS l WHERE l.outbox_id = o.id)
-    AND NOT EXISTS (SELECT FROM email_event AS e WHERE e.outbox_id = o.id AND e.received > now() - $3::interval) AS over
+    -- With a limit each is a look-up of its own; without one the whole table could be read into a hash.
+    AND (SELECT true FROM dead_letter AS l WHERE l.outbox_id = o.id LIMIT 1) IS NULL
+    AND (SELECT true FROM email_event AS e WHERE e.outbox_id = o.id AND e.received > now() - $3::interval LIMIT 1) IS NULL AS over
   FROM email_outbox AS o
   WHERE o.id > $1 AND o.id < (SELECT id FROM bound)
   ORDER BY o.id
