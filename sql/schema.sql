@@ -941,7 +941,8 @@ COMMENT ON FUNCTION enqueue_email IS 'Puts one e-mail into the outbox in the cal
 -- Rate, pauses, templates, duties ----------------------------------------------------------------------------------
 
 -- One row a sending account and region. next_free is the theoretical arrival time of GCRA. The rest is the circuit: calls
--- that failed in a row, of which messages (the first 20), whether none was written; since when it is open, its probes.
+-- that failed in a row, of which messages (the first 20), whether none was written; since when it is open, its probes,
+-- and a number that changes with all that happens to a probe.
 CREATE TABLE send_rate (
   scope text PRIMARY KEY,
   per_second double precision NOT NULL CHECK (per_second > 0),
@@ -956,6 +957,7 @@ CREATE TABLE send_rate (
   open_since timestamptz,
   probes integer NOT NULL DEFAULT 0,
   probe_at timestamptz,
+  probe_number bigint NOT NULL DEFAULT 0,
   CONSTRAINT probe_at_while_open CHECK ((open_since IS NULL) = (probe_at IS NULL))
 );
 

@@ -122,12 +122,13 @@ class OutboxStore:
             list(report.failed),
             report.reason,
             report.is_unwritten,
-            report.is_unused,
+            report.unused_probe,
             intervals.first_s,
             intervals.longest_s,
             intervals.unreachable_s,
             intervals.answer_s,
             report.began_ago_s,
+            report.failed_probe,
         )
         answered_at = time.monotonic()
         if not rows:
@@ -187,7 +188,7 @@ def _circuit(row: asyncpg.Record) -> CircuitState:
         failing_messages=row["failing_messages"],
         open_since=row["open_since"],
         reason=row["reason"],
-        is_probe=row["is_probe"],
+        probe=row["probe"],
         has_opened=row["has_opened"],
     )
 

@@ -41,7 +41,8 @@ PROBE_INTERVALS: Final = ProbeIntervals()
 class Report:
     """How calls ended since the last report: SES was reached, and after that calls of these messages failed, one entry a call.
 
-    is_unwritten: no byte of any of them was written. is_unused: a probe was granted, and its call was not made.
+    is_unwritten: no byte of any of them was written. unused_probe: the number of a probe whose call was not made; failed_probe: of one
+    that failed.
     reached_ago_s: since when that is, and began_ago_s the beginning of that call, at the time of telling.
     """
 
@@ -51,7 +52,8 @@ class Report:
     failed: tuple[UUID, ...] = ()
     reason: str | None = None
     is_unwritten: bool = True
-    is_unused: bool = False
+    unused_probe: int | None = None
+    failed_probe: int | None = None
 
     def then(self, later: Self) -> Self:
         """Both, in this order."""
@@ -60,7 +62,8 @@ class Report:
             failed=self.failed + later.failed,
             reason=later.reason or self.reason,
             is_unwritten=self.is_unwritten and later.is_unwritten,
-            is_unused=self.is_unused or later.is_unused,
+            unused_probe=_later(self.unused_probe, later.unused_probe),
+            failed_probe=_later(self.failed_probe, later.failed_probe),
         )
         if not later.reached:
             return whole
@@ -69,8 +72,13 @@ class Report:
             failed=later.failed,
             reason=later.reason,
             is_unwritten=later.is_unwritten,
-            is_unused=whole.is_unused,
+            unused_probe=whole.unused_probe,
+            failed_probe=whole.failed_probe,
         )
+
+
+def _later(first: int | None, second: int | None) -> int | None:
+    return first if second is None else second
 
 
 NOTHING: Final = Report()
@@ -79,13 +87,16 @@ REACHED: Final = Report(reached=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitState:
-    """The circuit after a report, as PostgreSQL keeps it for all senders. has_opened: by this report."""
+    """The circuit after a report, as PostgreSQL keeps it for all senders. has_opened: by this report.
+
+    probe: the number of the probe that was granted with the answer.
+    """
 
     failing: int = 0
     failing_messages: int = 0
     open_since: float | None = None
     reason: str | None = None
-    is_probe: bool = False
+    probe: int | None = None
     has_opened: bool = False
 
 

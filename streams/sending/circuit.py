@@ -39,6 +39,8 @@ class Circuit:
         self._needed_at = 0.0
         self._state = CLOSED
         self._learnt_at = 0.0
+        # The number of the last probe that this process was granted.
+        self._probe = 0
         self._report = NOTHING
         self._telling = 0
         self._reached_at = self._began_at = 0.0
@@ -138,7 +140,9 @@ class Circuit:
             self._window = max(self._window // 2, UNANSWERED)
             self._needed_at = now
 
-    def failed(self, message: UUID, *, reason: str, is_unwritten: bool) -> bool:
+    def failed(
+        self, message: UUID, *, reason: str, is_unwritten: bool, is_probe: bool = False
+    ) -> bool:
         """A call ended unknown, or never left; whether one that never left is charged to its message.
 
         One message alone is charged for each, so that it ends. Where others fail likewise it is not theirs, and none is
@@ -153,7 +157,12 @@ class Circuit:
             pause = throttle_delay_s(self._rounds, random.random())  # noqa: S311 jitter is no secret
             self._round_until = time.monotonic() + pause
         self._report = self._report.then(
-            Report(failed=(message,), reason=reason, is_unwritten=is_unwritten)
+            Report(
+                failed=(message,),
+                reason=reason,
+                is_unwritten=is_unwritten,
+                failed_probe=self._probe if is_probe else None,
+            )
         )
         return not self._shared
 
@@ -163,7 +172,7 @@ class Circuit:
 
     def unused(self) -> None:
         """The probe that was granted will not be made: another may be."""
-        self._report = self._report.then(Report(is_unused=True))
+        self._report = self._report.then(Report(unused_probe=self._probe))
 
     # Telling and learning ---------------------------------------------------------------------------------------------
 
@@ -171,7 +180,11 @@ class Circuit:
     def has_news(self) -> bool:
         """Whether the others should know at once."""
         report = self._report
-        return bool(report.failed) or report.is_unused or (self.is_open and report.reached)
+        return (
+            bool(report.failed)
+            or report.unused_probe is not None
+            or (self.is_open and report.reached)
+        )
 
     def take_report(self) -> Report:
         """What is to be told now; give_back() if it could not be."""
@@ -200,7 +213,8 @@ class Circuit:
                 "SES fails for message after message, only probes are sent",
                 extra={"action": "sender.circuit_opened", "failing": state.failing, **where},
             )
-        if state.is_probe:
+        if state.probe is not None:
+            self._probe = state.probe
             metrics.SENDER_PROBES.inc()
             log.info("a probe is sent", extra={"action": "sender.probe", **where})
         if state.open_since is not None and before.open_since != state.open_since:

@@ -56,7 +56,7 @@ class Judging:
         """What its call ended with; begun (monotonic): when it began, where SES answered it."""
         email = work.email
         meant = meaning(seen, sender=email.sender, addresses=email.addresses)
-        meant, waits_s = self._learn(email, meant, begun=begun)
+        meant, waits_s = self._learn(work, meant, begun=begun)
         self.conclude(work, seen, meant, started, waits_s=waits_s)
 
     def conclude(
@@ -86,13 +86,15 @@ class Judging:
         self._retrials.learn(email, pause, passed=passed)
         self._trouble.learn(email, meant, pause, unreached=row.name in UNREACHED)
 
-    def _learn(self, email: Email, meant: Meaning, *, begun: float | None) -> tuple[Meaning, float]:
+    def _learn(self, work: Work, meant: Meaning, *, begun: float | None) -> tuple[Meaning, float]:
         """What the answer says beyond its message; the meaning that is written, and the wait until it is tried again."""
-        row = meant.row
+        row, email = meant.row, work.email
         self.learn_stops(email, meant)
         is_unwritten = row.name in UNREACHED
         if is_unwritten or row.kind is OutcomeKind.UNKNOWN:
-            charged = self._circuit.failed(email.id, reason=row.reason, is_unwritten=is_unwritten)
+            charged = self._circuit.failed(
+                email.id, reason=row.reason, is_unwritten=is_unwritten, is_probe=work.is_probe
+            )
             if is_unwritten:
                 return (meant if charged else uncharged(meant)), self._circuit.delay_s(
                     email.attempt

@@ -67,7 +67,7 @@ class Permits:
             self._starving_since = None
         elif pointers and self._starving_since is None:
             self._starving_since = time.monotonic()
-        return Allowance(grant=grant, clock=clock, terms=terms, is_probe=state.is_probe)
+        return Allowance(grant=grant, clock=clock, terms=terms, is_probe=state.probe is not None)
 
     @property
     def has_question(self) -> bool:

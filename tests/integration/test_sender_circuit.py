@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -114,26 +115,50 @@ async def test_an_answer_from_before_the_failures_does_not_end_the_row(ask: Aski
 
 
 async def test_one_sender_alone_gets_the_probe(ask: Asking) -> None:
-    await ask(failed(20))
-    await ask(failed(1), intervals=AT_ONCE)
+    await ask(failed(20), intervals=AT_ONCE)
     answers = await asyncio.gather(*(ask(messages=5, intervals=AT_ONCE) for _ in range(8)))
     assert sorted(grant.messages for grant, _ in answers) == [0] * 7 + [1]
-    assert [state.is_probe for grant, state in answers if grant.messages] == [True]
+    assert [state.probe is not None for grant, state in answers if grant.messages] == [True]
 
 
 async def test_a_probe_that_is_not_made_is_given_to_the_next(ask: Asking) -> None:
     await ask(failed(20), intervals=AT_ONCE)
     grant, state = await ask(messages=5, intervals=AT_ONCE)
-    assert (grant.messages, state.is_probe) == (1, True)
-    grant, state = await ask(Report(is_unused=True), messages=5, intervals=AT_ONCE)
-    assert (grant.messages, state.is_probe) == (1, True)
+    assert grant.messages == 1
+    assert state.probe is not None
+    unused = Report(unused_probe=state.probe)
+    grant, again = await ask(unused, messages=5, intervals=AT_ONCE)
+    assert grant.messages == 1
+    # Its answer was lost: it is told again, while the next one is under way.
+    grant, state = await ask(unused, messages=5, intervals=AT_ONCE)
+    assert (grant.messages, state.probe) == (0, None)
+    grant, state = await ask(Report(unused_probe=again.probe), messages=5, intervals=AT_ONCE)
+    assert grant.messages == 1
+
+
+async def test_calls_that_end_late_bring_no_second_probe_while_one_is_under_way(
+    ask: Asking,
+) -> None:
+    await ask(failed(20), intervals=AT_ONCE)
+    _, probing = await ask(messages=5, intervals=AT_ONCE)
+    assert probing.probe is not None
+    for n in range(5):
+        grant, state = await ask(failed(1, first=50 + n), messages=5, intervals=AT_ONCE)
+        assert (grant.messages, state.probe) == (0, None)
+    over = Report(failed=failed(1).failed, reason="SES failed", failed_probe=probing.probe)
+    await ask(over, intervals=AT_ONCE)
+    grant, state = await ask(over, messages=5, intervals=AT_ONCE)
+    assert grant.messages == 1
+    # Told twice: that one is waited for all the same.
+    grant, _ = await ask(over, messages=5, intervals=AT_ONCE)
+    assert grant.messages == 0
 
 
 async def test_a_probe_that_is_answered_closes_it_and_all_go_on(ask: Asking) -> None:
     await ask(failed(20), intervals=AT_ONCE)
     await ask(messages=5, intervals=AT_ONCE)
     grant, state = await ask(REACHED, messages=5)
-    assert (grant.messages, state.open_since, state.failing, state.is_probe) == (5, None, 0, False)
+    assert (grant.messages, state.open_since, state.failing, state.probe) == (5, None, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +179,9 @@ async def test_probes_come_at_growing_and_bounded_intervals(
         waits.append(due["s"])
         await execute(database, "UPDATE send_rate SET probe_at = clock_timestamp()")
         _, state = await ask(messages=5, intervals=intervals)
-        assert state.is_probe
-        await ask(failed(1, first=50 + n, is_unwritten=is_unwritten), intervals=intervals)
+        assert state.probe is not None
+        over = replace(failed(1, first=50 + n, is_unwritten=is_unwritten), failed_probe=state.probe)
+        await ask(over, intervals=intervals)
     for n, wait in enumerate(waits):
         whole = min(5.0 * 2**n, longest)
         # The question took some time of it.

@@ -248,7 +248,7 @@ def test_an_answer_to_a_call_from_before_does_not_close_the_circuit() -> None:
             Report(failed=(SECOND,)),
             Report(failed=(FIRST, SECOND), reason="a", is_unwritten=False),
         ),
-        (Report(is_unused=True), REACHED, Report(reached=True, is_unused=True)),
+        (Report(unused_probe=3), REACHED, Report(reached=True, unused_probe=3)),
     ],
 )  # fmt: skip
 def test_reports_add_up(first: Report, second: Report, whole: Report) -> None:

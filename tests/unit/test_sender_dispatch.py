@@ -60,7 +60,7 @@ class Outbox:
             per_second=1000.0,
             wait_s=0.0,
         )
-        return grant, self.clock, replace(self.state, is_probe=is_open and messages > 0)
+        return grant, self.clock, replace(self.state, probe=1 if is_open and messages else None)
 
     async def close_unsendable(self, _: Sequence[UUID]) -> dict[UUID, Verdict]:
         return {}
@@ -163,7 +163,7 @@ async def test_a_probe_whose_message_cannot_be_sent_at_all_leaves_the_probe_to_a
     await rig.dispatch.step()
     await rig.idle()
     assert [outcome.kind for outcome in rig.ended] == [OutcomeKind.UNSENDABLE]
-    assert rig.circuit.take_report().is_unused
+    assert rig.circuit.take_report().unused_probe == 1
 
 
 async def test_a_probe_whose_content_cannot_be_read_now_leaves_the_probe_to_another() -> None:
@@ -172,7 +172,7 @@ async def test_a_probe_whose_content_cannot_be_read_now_leaves_the_probe_to_anot
     with pytest.raises(Unavailable):
         await rig.dispatch.step()
     assert [outcome.kind for outcome in rig.ended] == [OutcomeKind.RELEASED]
-    assert rig.circuit.take_report().is_unused
+    assert rig.circuit.take_report().unused_probe == 1
 
 
 async def test_a_probe_that_is_made_is_not_left_to_another() -> None:
@@ -181,7 +181,7 @@ async def test_a_probe_that_is_made_is_not_left_to_another() -> None:
     await rig.dispatch.step()
     await rig.idle()
     assert [outcome.kind for outcome in rig.ended] == [OutcomeKind.ACCEPTED]
-    assert not rig.circuit.take_report().is_unused
+    assert rig.circuit.take_report().unused_probe is None
 
 
 async def test_a_sender_without_work_learns_that_the_circuit_is_closed() -> None:
