@@ -87,6 +87,8 @@ class Dispatch:
         self._held: dict[UUID, Pointer] = {}
         self._overruled: dict[UUID, int] = {}
         self._paused_at = -PAUSES_S
+        # The journal did not take the last claim: one message is tried at a time, so that no more permits are void.
+        self._unnoted = False
 
     async def step(self) -> float:
         """Waits where there is no work or no room; returns how long to wait before the next step."""
@@ -111,7 +113,7 @@ class Dispatch:
 
     def _take(self) -> bool:
         """Holds the next pointers; whether there are any."""
-        most = min(self._calls.room, self._calls.pace.size)
+        most = min(self._calls.room, 1 if self._unnoted else self._calls.pace.size)
         taken = self._intake.queues.take(most, self._guard.usable) if most > 0 else []
         self._overruled.clear()
         for pointer in taken:
@@ -191,7 +193,9 @@ class Dispatch:
         ]
         asked_at = lease_clock()
         try:
+            self._unnoted = True
             self._journal.claiming([(r.id, r.attempt_id) for r in requests])
+            self._unnoted = False
             emails = await self._ask(requests)
         except BaseException:
             if allowance.is_probe:
