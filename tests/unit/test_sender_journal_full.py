@@ -42,10 +42,10 @@ class CountingOutbox(Outbox):
     asked: list[int] = field(default_factory=list)
 
     async def take_permits(
-        self, scope: str, costs: Sequence[float], *, report: Report, **more: Any
+        self, _: str, costs: Sequence[float], *, report: Report, **more: Any
     ) -> tuple[Grant, ServerClock, CircuitState]:
         self.asked.append(len(costs))
-        return await super().take_permits(scope, costs, report=report, **more)
+        return await super().take_permits(_, costs, report=report, **more)
 
 
 async def test_a_full_disk_costs_one_permit_a_try_and_all_go_out_once_there_is_room() -> None:
