@@ -14,6 +14,7 @@ from benchmarks import (
     polling,
     relay,
     rolling_restart,
+    soak,
     suppression_table,
     takeover,
 )
@@ -26,6 +27,7 @@ BENCHMARKS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     polling.NAME: polling.run,
     rolling_restart.NAME: rolling_restart.run,
     suppression_table.NAME: suppression_table.run,
+    soak.NAME: soak.run,
     takeover.NAME: takeover.run,
 }
 
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument(
         "--rows", type=int, help="of each backlog of the benchmarks relay and polling"
     )
+    parser.add_argument("--minutes", type=float, help="of the benchmark soak")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - BENCHMARKS.keys())
     if unknown:
@@ -47,7 +50,10 @@ def main() -> int:
         options.names not in ([relay.NAME], [polling.NAME]) or options.rows < 1
     ):
         parser.error(f"--rows is a number of rows for {relay.NAME!r} or {polling.NAME!r} alone")
-    sizes = {} if options.rows is None else {"rows": options.rows}
+    if options.minutes is not None and (options.names != [soak.NAME] or options.minutes <= 0):
+        parser.error(f"--minutes is a number of minutes for {soak.NAME!r} alone")
+    sizes: dict[str, Any] = {} if options.rows is None else {"rows": options.rows}
+    sizes |= {} if options.minutes is None else {"minutes": options.minutes}
     for name in options.names or BENCHMARKS:
         try:
             numbers = BENCHMARKS[name](quick=options.quick, **sizes)

@@ -34,6 +34,7 @@ _FILLING: Final = (
     f"INSERT INTO suppression (recipient_key, reason, expires) SELECT {_KEY}, 'manual', CASE WHEN n % 100 = 0 THEN now() + interval '1 day' END FROM generate_series(1, {{rows}}, 2) AS n",
     f"INSERT INTO email_unsettled (attempt_id, outbox_id, since) SELECT {_ID.replace('{kind}', '7001')}, {_ID}, now() - interval '1 hour' FROM generate_series(200, {{rows}}, 200) AS n",
     f"INSERT INTO email_due (id, due, tenant, lane, why) SELECT {_ID}, now() + interval '1 hour' * (n % 100 - 1), 't' || n % 50, 'transactional', 'retry' FROM generate_series(100, {{rows}}, 200) AS n",
+    "INSERT INTO scheduler_duty (name) VALUES ('duty')",
     f"INSERT INTO dead_letter (outbox_id, tenant, lane, class, reason) SELECT {_ID}, 't' || n % 50, 'transactional', 'permanent', 'no' FROM generate_series(1, {{rows}}, 1000) AS n",
 )
 

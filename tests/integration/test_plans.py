@@ -29,6 +29,8 @@ ADAPTERS: Final = Path(__file__).parents[2] / "streams" / "adapters"
 # As many as the largest batch or page asks for, with room for what is looked at beside it.
 MOST_ROWS: Final = 6_000
 SOME: Final = 20
+# They go on from where a duty stands.
+WALKS: Final = ("sweep_pending", "purge_contents")
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,8 @@ async def arguments(connection: Connection, name: str) -> list[str]:
         "bool": "'false'",
         "float8": "'1'",
     }
+    if name in WALKS:
+        by_type["text"] = "'duty'"
     statement = await connection.prepare(query(name))
     return [literal(parameter.name, by_type) for parameter in statement.get_parameters()]
 
