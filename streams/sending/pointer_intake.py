@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from streams.domain.attempts import Presence
 from streams.domain.errors import BadMessage
@@ -58,6 +59,9 @@ class PointerIntake:
         self._news = Signal()
         self._limit = UnreadableLimit()
         self._offsets: dict[TopicPartition, ContiguousOffsets] = {}
+        # Of partitions whose topic was made anew: whose pointer is at each open offset. What was read of the old topic is still
+        # under way, under offsets that are those of other records now.
+        self._anew: dict[TopicPartition, dict[int, UUID]] = {}
         self._arrived: deque[_Arrival] = deque()
         self._hidden: deque[_Arrival] = deque()
         self._aside: deque[tuple[Record, str]] = deque()
@@ -94,7 +98,10 @@ class PointerIntake:
     def _take(self, record: Record, now: float) -> None:
         self._track(record)
         try:
-            self._arrived.append(_Arrival(read_pointer(record), now, now))
+            pointer = read_pointer(record)
+            self._arrived.append(_Arrival(pointer, now, now))
+            if pointer.topic_partition in self._anew:
+                self._anew[pointer.topic_partition][pointer.offset] = pointer.id
         except BadMessage as error:
             self._limit.add(now)
             self._aside.append((record, str(error)))
@@ -113,6 +120,7 @@ class PointerIntake:
             )
             metrics.CONSUMER_RESETS.labels(stage=STAGE).inc()
             self._offsets[record.topic_partition] = offsets = ContiguousOffsets()
+            self._anew[record.topic_partition] = {}
             offsets.track(record.offset)
 
     def _halt(self) -> None:
@@ -141,7 +149,8 @@ class PointerIntake:
         await self._unreadable.put(record, reason=reason)
         if self._aside and self._aside[0][0] is record:
             self._aside.popleft()
-        self._finish(record.topic_partition, record.offset)
+        if record.offset not in self._anew.get(record.topic_partition, {}):
+            self._finish(record.topic_partition, record.offset)
         return 0.0
 
     # Dropping what no longer waits ------------------------------------------------------------------------------------
@@ -206,10 +215,19 @@ class PointerIntake:
 
     def _is_open(self, pointer: Pointer) -> bool:
         offsets = self._offsets.get(pointer.topic_partition)
-        return offsets is not None and offsets.is_open(pointer.offset)
+        if offsets is None:
+            return False
+        return self._is_of_old_topic(pointer) or offsets.is_open(pointer.offset)
+
+    def _is_of_old_topic(self, pointer: Pointer) -> bool:
+        ids = self._anew.get(pointer.topic_partition)
+        return ids is not None and ids.get(pointer.offset) != pointer.id
 
     def finish(self, pointer: Pointer) -> None:
         """What the pointer asked for is durable or needless."""
+        if self._is_of_old_topic(pointer):
+            return
+        self._anew.get(pointer.topic_partition, {}).pop(pointer.offset, None)
         self._finish(pointer.topic_partition, pointer.offset)
 
     def _finish(self, topic_partition: TopicPartition, offset: int) -> None:
@@ -234,3 +252,4 @@ class PointerIntake:
         self._hidden.clear()
         self._aside.clear()
         self._offsets.clear()
+        self._anew.clear()
