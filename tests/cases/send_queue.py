@@ -32,19 +32,21 @@ class SendQueue:
         self._free = SLOTS
         self._changed = asyncio.Condition()
         self._turn = asyncio.Lock()
-        self._begun: dict[int, asyncio.Task[list[str]]] = {}
+        # By identity, each with its group: another one may not be given the place of one that is gone.
+        self._begun: dict[int, tuple[Group, asyncio.Task[list[str]]]] = {}
 
     async def result(self, group: Group) -> list[str]:
         """The report of this group; one that nobody expected is run now."""
         for one in (*self._expected, group):
             if id(one) not in self._begun:
-                self._begun[id(one)] = asyncio.create_task(self._in_turn(one))
-        return await self._begun[id(group)]
+                self._begun[id(one)] = (one, asyncio.create_task(self._in_turn(one)))
+        return await self._begun[id(group)][1]
 
     async def stop(self) -> None:
-        for task in self._begun.values():
+        tasks = [task for _, task in self._begun.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._begun.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _in_turn(self, group: Group) -> list[str]:
         needed = weight(group)

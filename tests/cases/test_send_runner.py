@@ -12,6 +12,7 @@ from tests.cases import send_always, send_checks, send_runner
 from tests.cases.conftest import RunSend
 from tests.cases.loading import Group
 from tests.cases.send_found import Found, most_in_window
+from tests.cases.send_queue import SendQueue
 from tests.cases.send_state import Attempt, OutboxRow
 from tests.cases.ses_script import Call, Script
 
@@ -121,6 +122,17 @@ def test_a_call_beyond_the_list_is_red(run_send: RunSend) -> None:
     [report] = run_send(changed)
     assert "  stub: expected" in report
     assert report.count("expected") == 1, report
+
+
+async def test_each_group_gets_its_own_result_also_where_another_one_stood_in_memory() -> None:
+    async def name(group: Group) -> list[str]:
+        return [group.case]
+
+    queue = SendQueue(name, [])
+    for number in range(20):
+        asked = Group(file="Z.json", case=f"Z{number}", variants=[{"expect": {}}])
+        assert await queue.result(asked) == [f"Z{number}"]
+        del asked
 
 
 # Without servers --------------------------------------------------------------------------------------------------------

@@ -306,6 +306,6 @@ async def test_world_without_answers_is_met_by_few_calls(rig: Rig) -> None:
 async def test_in_health_all_calls_that_are_allowed_are_under_way(rig: Rig) -> None:
     rig.ses.delay_s = 2.0
     await rig.fill(150)
-    async with running(rig.sender(max_in_flight=48)):
+    async with running(rig.sender(max_in_flight=48, lease_s=40.0, read_timeout_s=30.0)):
         await rig.all_in("submitted", 150, 120)
     assert 40 <= rig.ses.most_at_once <= 48
