@@ -31,7 +31,7 @@ HEAD_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 125.0
 PURGE_S: Final = 5.0
 # Of the time for an answer so much is waited for what is under way.
-STOPPING_SHARE: Final = 0.75
+STOPPING_SHARE: Final = 0.65
 # Half of the pool writes, the rest reads.
 SHARE_OF_WRITERS: Final = 2
 

@@ -18,7 +18,7 @@ from streams.ports.accepting import Accepted, AcceptRequest, Decision, EmailFilt
 
 # No request waits longer for the row of another: a dedup key that an open transaction has inserted, say.
 LOCK_TIMEOUT_S: Final = 2.0
-CLOSING_S: Final = 2.0
+CLOSING_S: Final = 1.0
 IDEMPOTENCY_KEPT: Final = timedelta(hours=24)
 PURGED_AT_ONCE: Final = 5000
 # Of the newest messages of a tenant so many are looked at for one page.

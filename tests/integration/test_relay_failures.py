@@ -231,8 +231,9 @@ async def test_a_killed_relay_loses_nothing_and_the_next_one_goes_on(setup: Setu
             await reader.read(lambda records: len(records) >= 2_000)
             first.kill()
             await first.wait()
+        await setup.insert(40_000, 41_000)
         async with process(setup) as second:
-            records = await reader.read(has_all(40_000))
+            records = await reader.read(has_all(41_000))
             second.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(second.wait(), 15) == 0
         records = await reader.rest()
